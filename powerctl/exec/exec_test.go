@@ -1,0 +1,292 @@
+package exec
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"plugpull/powerctl"
+	"plugpull/powerctl/powertest"
+)
+
+// device is the command under test: a script that asks the simulated device
+// through two named pipes.
+const device = `#!/bin/sh
+cd "$(dirname "$0")" || exit 99
+echo "$1" >ask || exit 98
+read -r code <answer || exit 97
+cat print
+[ "$code" = 0 ] || echo "the relay board does not answer" >&2
+exit "$code"
+`
+
+// nonsense must never be taken for off.
+var nonsense = []string{
+	"off on", "", "0", "offline", "off\noff", "off\x00", "OFF?", "not off", "state: off", "power off", "o f f", "off ok",
+	"already OFF", strings.Repeat("off\n", 1000), "off" + strings.Repeat(" ", 4096) + "on", "false", "\xffoff", "１", "Оff",
+}
+
+// serve answers the script until the test ends and returns the script's path.
+func serve(t *testing.T, d *powertest.Device) string {
+	dir := t.TempDir()
+	var pipes [2]*os.File
+	for i, name := range []string{"ask", "answer"} {
+		require.NoError(t, syscall.Mkfifo(filepath.Join(dir, name), 0o600))
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|syscall.O_NONBLOCK, 0)
+		require.NoError(t, err)
+		pipes[i] = f
+	}
+	path := filepath.Join(dir, "device")
+	require.NoError(t, os.WriteFile(path, []byte(device), 0o755))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for words := bufio.NewScanner(pipes[0]); words.Scan(); {
+			answer(pipes[1], filepath.Join(dir, "print"), words.Text(), d)
+		}
+	}()
+	t.Cleanup(func() { pipes[0].Close(); <-done; pipes[1].Close() })
+	return path
+}
+
+func answer(to *os.File, file, word string, d *powertest.Device) {
+	var a powertest.Answer
+	var text string
+	switch word {
+	case "off":
+		a = d.Switch(powerctl.Off)
+	case "on":
+		a = d.Switch(powerctl.On)
+	case "state":
+		a = d.Read()
+		text = " " + strings.ToUpper(a.State.String()) + "\n"
+		if a.Garbage > 0 {
+			text = nonsense[a.Garbage%len(nonsense)]
+		}
+		if a.Failed { // the word beside an error is worth nothing
+			text = "off\n"
+		}
+	case "identify":
+		text = "relay board 4711\n"
+	}
+	if a.Silent {
+		return
+	}
+	code := "0\n"
+	if a.Failed {
+		code = "3\n"
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		code = "96\n"
+	}
+	_, _ = to.WriteString(code)
+}
+
+func harness(t *testing.T, withState bool) powertest.Harness {
+	d := powertest.NewDevice()
+	path := serve(t, d)
+	command := func(word string) []string { return []string{path, word} }
+	c := Config{Name: "A3", Off: command("off"), On: command("on"), Timeout: time.Minute, Class: powerctl.Mains}
+	if withState {
+		c.State, c.Identify = command("state"), command("identify")
+	}
+	o, err := New(c)
+	require.NoError(t, err)
+	return powertest.Harness{
+		Outlet: shortSilence{o, d}, Device: d,
+		Policy:   powerctl.Policy{Deadline: time.Minute, Poll: 5 * time.Millisecond},
+		Patience: 300 * time.Millisecond,
+	}
+}
+
+// shortSilence gives a command that never ends up once the device has had it,
+// so that the suite need not wait out a timeout that is safe on a slow machine.
+type shortSilence struct {
+	*Outlet
+	d *powertest.Device
+}
+
+func (s shortSilence) Off(ctx context.Context) (powerctl.Result, error) {
+	ctx, done := s.untilServed(ctx)
+	defer done()
+	return s.Outlet.Off(ctx)
+}
+
+func (s shortSilence) On(ctx context.Context) (powerctl.Result, error) {
+	ctx, done := s.untilServed(ctx)
+	defer done()
+	return s.Outlet.On(ctx)
+}
+
+func (s shortSilence) untilServed(ctx context.Context) (context.Context, func()) {
+	if s.d.Planted() != powertest.NoAnswer {
+		return ctx, func() {}
+	}
+	return cancelWhen(ctx, func() bool { return len(s.d.Commands()) > 0 })
+}
+
+// cancelWhen returns a context that ends once the condition holds; call done
+// to wait for its goroutine.
+func cancelWhen(ctx context.Context, holds func() bool) (_ context.Context, done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for !holds() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+		cancel()
+	})
+	return ctx, func() { cancel(); watcher.Wait() }
+}
+
+func TestConformance(t *testing.T) {
+	powertest.Run(t, func(t *testing.T) powertest.Harness { return harness(t, true) })
+}
+
+func TestConformanceWithoutState(t *testing.T) {
+	powertest.Run(t, func(t *testing.T) powertest.Harness { return harness(t, false) })
+}
+
+func TestParseKnowsFiveWords(t *testing.T) {
+	for text, want := range map[string]powerctl.State{
+		"on": powerctl.On, "Off\r\n": powerctl.Off, "\t PENDING ": powerctl.Pending, "fault": powerctl.Fault, "unknown": powerctl.Unknown,
+	} {
+		assert.Equal(t, want, parse(text), "%q", text)
+	}
+	for _, text := range nonsense {
+		assert.Equal(t, powerctl.Unknown, parse(text), "%q", text)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range nonsense {
+		f.Add(text)
+	}
+	f.Add(" off\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if parse(text) == powerctl.Off {
+			assert.Equal(t, "off", strings.ToLower(strings.TrimSpace(text)))
+		}
+	})
+}
+
+func script(t *testing.T, body string) []string {
+	path := filepath.Join(t.TempDir(), "command")
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o755))
+	return []string{path}
+}
+
+func outlet(t *testing.T, c Config) *Outlet {
+	if c.Off == nil {
+		c.Off = []string{"true"}
+	}
+	c.On, c.Name = []string{"true"}, "A3"
+	if c.Timeout == 0 {
+		c.Timeout = 20 * time.Second
+	}
+	o, err := New(c)
+	require.NoError(t, err)
+	return o
+}
+
+func TestTimeoutKillsWhatTheCommandStarted(t *testing.T) {
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	o := outlet(t, Config{Off: script(t, "sleep 600 & echo $! >"+pidFile+"\nwait\n"), Timeout: time.Second})
+	res, err := o.Off(t.Context())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, powerctl.ErrNotSent)
+	require.NotZero(t, res.Commanded)
+	require.Zero(t, res.Acknowledged)
+	text, err := os.ReadFile(pidFile)
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return gone(pid) }, 10*time.Second, 10*time.Millisecond, "the grandchild lives on")
+}
+
+// gone is true also for a dead process that nobody has reaped yet.
+func gone(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return true
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(stat), ") Z ")
+}
+
+func TestCancelledCommandIsNotCalledUnsent(t *testing.T) {
+	started := filepath.Join(t.TempDir(), "started")
+	o := outlet(t, Config{Off: script(t, "touch "+started+"\nexec sleep 600\n")})
+	ctx, done := cancelWhen(t.Context(), func() bool { _, err := os.Stat(started); return err == nil })
+	defer done()
+	_, err := o.Off(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, powerctl.ErrNotSent, "it may have switched")
+}
+
+func TestErrorsSayWhatTheCommandSaidAndNoArgument(t *testing.T) {
+	argv := append(script(t, "echo 'no route to the relay' >&2; exit 7\n"), "--password", "hunter2")
+	_, err := outlet(t, Config{Off: argv}).Off(t.Context())
+	require.EqualError(t, err, `outlet "A3": off: run command: exit status 7; it said "no route to the relay"`)
+
+	res, err := outlet(t, Config{Off: []string{"/nowhere/pdu", "hunter2"}}).Off(t.Context())
+	require.ErrorIs(t, err, powerctl.ErrNotSent)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.Zero(t, res.Commanded)
+	require.EqualError(t, err, `outlet "A3": off: start pdu: the command was not sent: no such file or directory`)
+
+	id, err := outlet(t, Config{Off: argv}).Identify(t.Context())
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprint(id), "hunter2")
+}
+
+func TestOutputWithoutEndIsBounded(t *testing.T) {
+	o := outlet(t, Config{State: script(t, "yes off | head -c 50000000; yes bad | head -c 50000000 >&2; exit 0\n")})
+	res, err := o.State(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, powerctl.Unknown, res.State)
+	require.Len(t, res.Raw, powerctl.MaxRaw)
+}
+
+func TestEnvironmentIsPassedThroughAndStdinIsEmpty(t *testing.T) {
+	t.Setenv("PDU_STATE", "off")
+	o := outlet(t, Config{State: script(t, `read x && exit 1; echo "$PDU_STATE"`)})
+	res, err := o.State(t.Context())
+	require.NoError(t, err)
+	require.True(t, res.IsOff())
+}
+
+func TestIdentifyTellsOutletsApart(t *testing.T) {
+	one, err := outlet(t, Config{Off: []string{"pdu", "off", "1"}}).Identify(t.Context())
+	require.NoError(t, err)
+	two, err := outlet(t, Config{Off: []string{"pdu", "off", "2"}}).Identify(t.Context())
+	require.NoError(t, err)
+	require.NotEqual(t, one, two)
+
+	for name, body := range map[string]string{"nothing": "true", "two lines": "echo a; echo b", "endless": "yes serial | head -c 100000"} {
+		_, err := outlet(t, Config{Identify: script(t, body)}).Identify(t.Context())
+		var op *powerctl.OpError
+		require.ErrorAs(t, err, &op, name)
+	}
+}
+
+func TestNewReportsEverything(t *testing.T) {
+	_, err := New(Config{On: []string{""}})
+	require.EqualError(t, err, "exec outlet: the outlet's name is missing\nthe off command has no program\nthe on command has no program\nthe timeout is missing")
+}
