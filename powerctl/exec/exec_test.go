@@ -21,12 +21,11 @@ import (
 )
 
 // device is the command under test: a script that asks the simulated device
-// through two named pipes.
+// through a named pipe and has its answer from one of its own, so that what
+// a killed script left unread disturbs no later one.
 const device = `#!/bin/sh
-cd "$(dirname "$0")" || exit 99
-echo "$1" >ask || exit 98
-read -r code <answer || exit 97
-cat print
+cd "${0%/*}" && mkfifo "answer.$$" && echo "$1 $$" >ask && read -r code <"answer.$$" || exit 99
+cat "print.$$"
 [ "$code" = 0 ] || echo "the relay board does not answer" >&2
 exit "$code"
 `
@@ -40,29 +39,40 @@ var nonsense = []string{
 // serve answers the script until the test ends and returns the script's path.
 func serve(t *testing.T, d *powertest.Device) string {
 	dir := t.TempDir()
-	var pipes [2]*os.File
-	for i, name := range []string{"ask", "answer"} {
-		require.NoError(t, syscall.Mkfifo(filepath.Join(dir, name), 0o600))
-		f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|syscall.O_NONBLOCK, 0)
-		require.NoError(t, err)
-		pipes[i] = f
-	}
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "ask"), 0o600))
+	ask, err := os.OpenFile(filepath.Join(dir, "ask"), os.O_RDWR|syscall.O_NONBLOCK, 0)
+	require.NoError(t, err)
 	path := filepath.Join(dir, "device")
 	require.NoError(t, os.WriteFile(path, []byte(device), 0o755))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for words := bufio.NewScanner(pipes[0]); words.Scan(); {
-			answer(pipes[1], filepath.Join(dir, "print"), words.Text(), d)
+		for words := bufio.NewScanner(ask); words.Scan(); {
+			word, pid, _ := strings.Cut(words.Text(), " ")
+			text, code := answer(word, d)
+			if code == "" {
+				continue
+			}
+			if os.WriteFile(filepath.Join(dir, "print."+pid), []byte(text), 0o600) != nil {
+				return
+			}
+			// Opened for reading too, this does not wait for a script that was killed;
+			// and it stays open, since the script may not have opened its end yet.
+			to, err := os.OpenFile(filepath.Join(dir, "answer."+pid), os.O_RDWR, 0)
+			if err != nil {
+				return
+			}
+			defer to.Close()
+			_, _ = to.WriteString(code)
 		}
 	}()
-	t.Cleanup(func() { pipes[0].Close(); <-done; pipes[1].Close() })
+	t.Cleanup(func() { ask.Close(); <-done })
 	return path
 }
 
-func answer(to *os.File, file, word string, d *powertest.Device) {
+// answer returns what the script prints and its status; no status for silence.
+func answer(word string, d *powertest.Device) (text, code string) {
 	var a powertest.Answer
-	var text string
 	switch word {
 	case "off":
 		a = d.Switch(powerctl.Off)
@@ -80,17 +90,13 @@ func answer(to *os.File, file, word string, d *powertest.Device) {
 	case "identify":
 		text = "relay board 4711\n"
 	}
-	if a.Silent {
-		return
+	switch {
+	case a.Silent:
+		return "", ""
+	case a.Failed:
+		return text, "3\n"
 	}
-	code := "0\n"
-	if a.Failed {
-		code = "3\n"
-	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		code = "96\n"
-	}
-	_, _ = to.WriteString(code)
+	return text, "0\n"
 }
 
 func harness(t *testing.T, withState bool) powertest.Harness {

@@ -1,0 +1,251 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"plugpull/powerctl"
+)
+
+// Bench is a device under test with its power and its way in.
+type Bench struct {
+	Name     string
+	Kind     BenchKind
+	Database Database
+	Outlet   Outlet
+	// Attest is what a person vouches for where the bench cannot prove it; empty
+	// for nothing.
+	Attest Attest
+	Timing Timing
+	// Source is the file as it was read; it holds no password.
+	Source []byte
+}
+
+// Attest is what a person vouches for.
+type Attest string
+
+// What can be vouched for.
+const (
+	AttestMains Attest = "mains" // the host loses its mains power at each cut
+	AttestDrive Attest = "drive" // the drive loses its power at each cut
+)
+
+// Database is the way to the server.
+type Database struct {
+	DSN          string // mysql://user@host:port/schema, without a password
+	PasswordFile string // a path that needs no further resolving, empty for none
+}
+
+// Driver names a driver of powerctl.
+type Driver string
+
+// The drivers that a bench file can name.
+const (
+	DriverExec   Driver = "exec"
+	DriverManual Driver = "manual"
+)
+
+// Outlet is the switch. The commands and Timeout are for DriverExec only.
+type Outlet struct {
+	Driver   Driver
+	Name     string
+	Off      []string
+	On       []string
+	State    []string // nil for none
+	Identify []string // nil for none
+	Timeout  time.Duration
+	Class    powerctl.Class
+	Leave    Leave
+}
+
+// Leave is the state in which the outlet is left when a run ends, however it ends.
+type Leave string
+
+// The states to leave behind.
+const (
+	LeaveOn    Leave = "on"
+	LeaveOff   Leave = "off"
+	LeaveFound Leave = "as_found" // as it was read before the run; on where that was no clear off
+)
+
+// Timing is how long to wait for what.
+type Timing struct {
+	Silence     time.Duration // without a byte from the server before a stream is given up
+	OffDeadline time.Duration // for off, or on, to be read back
+	MinOff      time.Duration // of power off, for what the supplies hold up
+	ServerWait  time.Duration // for the server's greeting after power on
+}
+
+// ParseBench reads a bench file; file names it in errors, which are *FileError.
+// Relative paths in it, of the password file and of programs with a slash in
+// their name, are taken from the file's folder.
+func ParseBench(file string, data []byte) (Bench, error) {
+	b := Bench{Source: data}
+	err := decode(file, data, func(s *section) {
+		b.Name = s.name("bench")
+		s.require("kind", "lab")
+		b.Kind = kind(s)
+		b.Database = database(s.sub("database"), filepath.Dir(file))
+		b.Outlet = outlet(s.sub("outlet"), filepath.Dir(file))
+		b.Attest = choice(s, "attest", "", AttestMains, AttestDrive)
+		b.Timing = timing(s.sub("timing"))
+		if c := b.Outlet.Class; b.Attest == AttestMains && c != "" && c != powerctl.Mains {
+			s.problem("attest", "mains contradicts outlet.class %s, want drive or none", c)
+		}
+	})
+	if err != nil {
+		return Bench{}, err
+	}
+	return b, nil
+}
+
+// LoadBench reads a bench file. An error of its contents is a *FileError.
+func LoadBench(path string) (Bench, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return Bench{}, fmt.Errorf("bench file: %w", err)
+	}
+	return ParseBench(path, data)
+}
+
+func kind(s *section) BenchKind {
+	k := BenchKind(s.text("kind", "lab"))
+	switch {
+	case k == Lab || k == "":
+	case slices.Contains([]BenchKind{Embedded, Loop, VM}, k):
+		s.problem("kind", "%q is not in this version, want lab", k)
+	default:
+		s.problem("kind", "%q, want lab", k)
+	}
+	return k
+}
+
+func database(s *section, folder string) Database {
+	defer s.done()
+	var d Database
+	s.require("dsn", dsnWant)
+	d.DSN = s.text("dsn", dsnWant)
+	if d.DSN != "" {
+		if err := checkDSN(d.DSN); err != nil {
+			s.problem("dsn", "%v", err)
+			d.DSN = ""
+		}
+	}
+	d.PasswordFile = resolve(folder, s.text("password_file", "the path of a file that holds the password"))
+	return d
+}
+
+const dsnWant = "mysql://user@host:port/schema"
+
+// checkDSN never repeats the text: it may hold a password.
+func checkDSN(dsn string) error {
+	u, err := url.Parse(dsn)
+	if err != nil || u.Opaque != "" || u.Scheme != "mysql" {
+		return errors.New("not a database address of this version, want " + dsnWant)
+	}
+	if _, has := u.User.Password(); has {
+		return errors.New("holds a password, want it in password_file or in the environment (PLUGPULL_DSN)")
+	}
+	for key := range u.Query() {
+		switch strings.ToLower(key) {
+		case "password", "passwd", "pwd", "pass":
+			return errors.New("holds a password in its parameters, want it in password_file or in the environment (PLUGPULL_DSN)")
+		}
+	}
+	if u.User.Username() == "" || u.Hostname() == "" || strings.Trim(u.Path, "/") == "" || u.Fragment != "" {
+		return errors.New("the user, the host or the schema is missing, want " + dsnWant)
+	}
+	return nil
+}
+
+func outlet(s *section, folder string) Outlet {
+	defer s.done()
+	var o Outlet
+	s.require("driver", "exec or manual")
+	o.Driver = choice(s, "driver", "", DriverExec, DriverManual)
+	const nameWant = "the outlet's name, one line of at most 80 characters"
+	s.require("name", nameWant)
+	o.Name = parsed(s, "name", nameWant, "", func(text string) (string, bool) {
+		return text, len(text) <= 80 && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' })
+	})
+	o.Off, o.On = argv(s, "off", folder), argv(s, "on", folder)
+	o.State, o.Identify = argv(s, "state", folder), argv(s, "identify", folder)
+	o.Timeout = s.duration("timeout", 10*time.Second, 100*time.Millisecond, 10*time.Minute)
+	s.require("class", "mains or drive or chassis")
+	o.Class = choice(s, "class", "", powerctl.Classes()...)
+	o.Leave = choice(s, "leave", LeaveOn, LeaveOn, LeaveOff, LeaveFound)
+	switch o.Driver {
+	case DriverExec:
+		s.require("off", argvWant)
+		s.require("on", argvWant)
+	case DriverManual:
+		for _, key := range []string{"off", "on", "state", "identify", "timeout"} {
+			if s.has(key) {
+				s.problem(key, "given for driver manual, want it for exec only")
+			}
+		}
+		o.Timeout = 0
+	}
+	if o.Leave == LeaveFound && o.Driver != "" && !s.has("state") {
+		s.problem("leave", "as_found for an outlet whose state cannot be read, want on or off, or outlet.state")
+	}
+	return o
+}
+
+const argvWant = "a list of a program and its arguments, such as [/usr/local/bin/pdu, outlet, 3]"
+
+// argv takes a relative program with a slash from the file's folder; one
+// without a slash is looked up in PATH when it is run.
+func argv(s *section, key, folder string) []string {
+	list := s.words(key, argvWant)
+	if len(list) == 0 {
+		return nil
+	}
+	if strings.TrimSpace(list[0]) == "" {
+		s.problem(key, "the program is empty, want %s", argvWant)
+		return nil
+	}
+	if strings.Contains(list[0], "/") {
+		list[0] = resolve(folder, list[0])
+	}
+	return list
+}
+
+// resolve keeps a slash in the result: a bare name would be looked up in PATH.
+func resolve(folder, path string) string {
+	switch {
+	case path == "" || filepath.IsAbs(path):
+		return path
+	case folder == ".":
+		return "./" + filepath.Clean(path)
+	}
+	return filepath.Join(folder, path)
+}
+
+func timing(s *section) Timing {
+	defer s.done()
+	return Timing{
+		Silence:     s.duration("silence", 10*time.Second, 500*time.Millisecond, time.Hour),
+		OffDeadline: s.duration("off_deadline", 30*time.Second, 500*time.Millisecond, time.Hour),
+		MinOff:      s.duration("min_off", 10*time.Second, 0, time.Hour),
+		ServerWait:  s.duration("server_wait", 10*time.Minute, time.Second, 24*time.Hour),
+	}
+}
+
+// readFile refuses what is too large to be one of our files before reading it all.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, maxFile+1)
+	n, err := readFull(f, b)
+	return b[:n:n], err
+}

@@ -1,0 +1,212 @@
+package scenarios
+
+import (
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"plugpull/internal/workload"
+)
+
+// Expectation is the verdict that a scenario expects.
+type Expectation string
+
+// The expectations.
+const (
+	Durable Expectation = "durable"
+	Lossy   Expectation = "lossy"
+	Refused Expectation = "refused"
+)
+
+// BenchKind names a kind of bench.
+type BenchKind string
+
+// The kinds of bench. Only Lab exists so far.
+const (
+	Embedded BenchKind = "embedded"
+	Loop     BenchKind = "loop"
+	VM       BenchKind = "vm"
+	Lab      BenchKind = "lab"
+)
+
+// Scenario is what is tried.
+type Scenario struct {
+	Name     string
+	Summary  string // one line
+	Expect   Expectation
+	Benches  []BenchKind // those that it fits, at least one
+	Load     Workload
+	Cut      Cut
+	Cycles   int // how many, unless the command line says otherwise
+	Database DatabasePolicy
+	Verify   Verify
+	// Source is the file as it was read.
+	Source []byte
+}
+
+// Workload is what the streams do.
+type Workload struct {
+	Profile    workload.Profile
+	Streams    int
+	PayloadMin int          // bytes
+	PayloadMax int          // bytes
+	Window     workload.Seq // of churn; zero for the other profiles
+}
+
+// Cut says when the power goes, counted from the first acknowledgement of the
+// cycle. Exactly one of After and AfterAcks is set.
+type Cut struct {
+	// After is a span from which each cycle draws its moment.
+	After Range
+	// AfterAcks is a number of acknowledgements over all streams.
+	AfterAcks int
+	// Idle, when not zero, stops the streams at that moment and cuts this
+	// long after the last acknowledgement.
+	Idle time.Duration
+}
+
+// Range is a span of time, both ends included.
+type Range struct{ Min, Max time.Duration }
+
+// Pick draws a time from the range, in steps of a microsecond.
+func (r Range) Pick(g *rand.Rand) time.Duration {
+	steps := int64(r.Max-r.Min)/int64(time.Microsecond) + 1
+	return r.Min + time.Duration(g.Int64N(steps))*time.Microsecond
+}
+
+// DatabasePolicy says what of the server's settings is put up with.
+type DatabasePolicy struct {
+	AllowNondurable bool // settings that do not claim durability
+	AllowBinlog     bool // log_bin on
+}
+
+// Verify says what is verified when.
+type Verify struct {
+	Last     int // the newest cycles that are verified every time
+	AllEvery int // everything is verified each this many cycles
+}
+
+var nameForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+const nameWant = "small letters, digits and single hyphens, at most 40 characters"
+
+func (s *section) name(key string) string {
+	s.require(key, nameWant)
+	return parsed(s, key, nameWant, "", func(text string) (string, bool) {
+		return text, len(text) <= 40 && nameForm.MatchString(text)
+	})
+}
+
+// Parse reads a scenario; file names it in errors, which are *FileError.
+func Parse(file string, data []byte) (Scenario, error) {
+	sc := Scenario{Source: data}
+	err := decode(file, data, func(s *section) {
+		sc.Name = s.name("scenario")
+		s.require("summary", "a line that says what is tried")
+		sc.Summary = parsed(s, "summary", "one line of at most 120 characters", "", func(text string) (string, bool) {
+			return text, len(text) <= 120 && !strings.ContainsAny(text, "\n\t")
+		})
+		s.require("expect", "durable or lossy or refused")
+		sc.Expect = choice(s, "expect", "", Durable, Lossy, Refused)
+		sc.Benches = benches(s)
+		sc.Load = load(s.sub("load"))
+		sc.Cut = cut(s.sub("cut"))
+		s.require("cycles", "a number of cycles")
+		sc.Cycles = s.number("cycles", 0, 1, 1_000_000)
+		sc.Database = databasePolicy(s.sub("database"))
+		sc.Verify = verify(s.sub("verify"))
+	})
+	if err != nil {
+		return Scenario{}, err
+	}
+	return sc, nil
+}
+
+func benches(s *section) []BenchKind {
+	const want = "a list of kinds of bench, such as [lab]"
+	s.require("bench", want)
+	var kinds []BenchKind
+	for _, word := range s.words("bench", want) {
+		kind := BenchKind(word)
+		switch {
+		case slices.Contains(kinds, kind):
+			s.problem("bench", "%q twice, want it once", word)
+		case kind == Lab:
+			kinds = append(kinds, kind)
+		case slices.Contains([]BenchKind{Embedded, Loop, VM}, kind):
+			s.problem("bench", "%q is not in this version, want lab", word)
+		default:
+			s.problem("bench", "%q, want lab", word)
+		}
+	}
+	return kinds
+}
+
+func load(s *section) Workload {
+	defer s.done()
+	var l Workload
+	s.require("profile", "append or transfer or churn")
+	l.Profile = choice(s, "profile", "", workload.Profiles()...)
+	l.Streams = s.number("streams", 8, 1, 1024)
+	const want = "bytes or a span of bytes up to 16384, such as 100..400"
+	size := parsed(s, "payload", want, [2]int{100, 400}, func(text string) ([2]int, bool) {
+		least, most, ok := span(text, strconv.Atoi)
+		return [2]int{least, most}, ok && least >= 0 && most >= least && most <= workload.MaxPayload
+	})
+	l.PayloadMin, l.PayloadMax = size[0], size[1]
+	window := s.number("window", workload.DefaultWindow, workload.MinWindow, workload.MaxWindow)
+	if l.Profile == workload.Churn {
+		l.Window = workload.Seq(window)
+	} else if s.has("window") && l.Profile != "" {
+		s.problem("window", "given for profile %s, want it for churn only", l.Profile)
+	}
+	return l
+}
+
+func cut(s *section) Cut {
+	defer s.done()
+	var c Cut
+	// A cycle counts only with an acknowledgement in the last 100 ms before the
+	// cut, so that shorter loads would be drawn for nothing.
+	const least, most = 200 * time.Millisecond, time.Hour
+	c.After = parsed(s, "after", "a time or a span of time from 200ms to 1h, such as 2s..5s", Range{}, func(text string) (Range, bool) {
+		a, b, ok := span(text, time.ParseDuration)
+		return Range{a, b}, ok && a >= least && b >= a && b <= most
+	})
+	c.AfterAcks = s.number("after_acks", 0, 1, 1_000_000_000)
+	c.Idle = s.duration("idle", 0, 100*time.Millisecond, 24*time.Hour)
+	switch {
+	case s.has("after") && s.has("after_acks"):
+		s.problem("after_acks", "given beside after, want one of the two")
+	case !s.has("after") && !s.has("after_acks"):
+		s.problem("after", "missing, want after or after_acks")
+	}
+	return c
+}
+
+func databasePolicy(s *section) DatabasePolicy {
+	defer s.done()
+	return DatabasePolicy{AllowNondurable: s.flag("allow_nondurable"), AllowBinlog: s.flag("allow_binlog")}
+}
+
+func verify(s *section) Verify {
+	defer s.done()
+	return Verify{Last: s.number("last", 2, 1, 1000), AllEvery: s.number("all_every", 50, 1, 1_000_000)}
+}
+
+// span reads "a..b", or "a" for both ends.
+func span[T any](text string, parse func(string) (T, error)) (least, most T, ok bool) {
+	first, second, two := strings.Cut(text, "..")
+	if !two {
+		second = first
+	}
+	least, err := parse(first)
+	if err != nil {
+		return least, most, false
+	}
+	most, err = parse(second)
+	return least, most, err == nil
+}
