@@ -1,0 +1,203 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// identityVars tell one server from another, as far as it can tell itself. The
+// version may change under a run.
+var identityVars = [...]string{"hostname", "port", "datadir", "server_uuid"}
+
+// Identity returns what the server says it is: hostname, port, datadir,
+// server_uuid (MySQL, and MariaDB where it has one), version, version_comment. A
+// variable that the server lacks is left out.
+func (d *DB) Identity(ctx context.Context) (id map[string]string, err error) {
+	err = d.control(ctx, "", func(c *sql.Conn) error {
+		id, err = variables(ctx, c, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname', 'port', 'datadir', 'server_uuid', 'version', 'version_comment')")
+		return err
+	})
+	return id, err
+}
+
+// OtherServerError says which parts of two identities differ.
+type OtherServerError struct{ Fields []string }
+
+func (e *OtherServerError) Error() string {
+	return "this is another server: " + strings.Join(e.Fields, ", ")
+}
+
+// SameServer returns an *OtherServerError when two identities differ in hostname,
+// port, datadir or server_uuid. A part that one of them lacks is not compared.
+func SameServer(a, b map[string]string) error {
+	var diff []string
+	for _, name := range identityVars {
+		x, okX := a[name]
+		y, okY := b[name]
+		if okX && okY && x != y {
+			diff = append(diff, fmt.Sprintf("%s was %q and is %q", name, x, y))
+		}
+	}
+	if len(diff) > 0 {
+		return &OtherServerError{Fields: diff}
+	}
+	return nil
+}
+
+// variables runs a statement that returns names and values.
+func variables(ctx context.Context, c *sql.Conn, q string) (map[string]string, error) {
+	rows, err := c.QueryContext(ctx, q)
+	if err != nil {
+		return nil, fmt.Errorf("read the server's variables: %w", err)
+	}
+	defer rows.Close()
+	m := map[string]string{}
+	for rows.Next() {
+		var name string
+		var value sql.NullString
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, fmt.Errorf("read the server's variables: %w", err)
+		}
+		m[strings.ToLower(name)] = value.String
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read the server's variables: %w", err)
+	}
+	return m, nil
+}
+
+// Problem is a setting with which an acknowledged commit can be lost.
+type Problem struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Safe  string `json:"safe"`
+	Risk  string `json:"risk"`
+}
+
+// Settings is what the server says of its durability.
+type Settings struct {
+	Problems  []Problem         // in a fixed order; empty: durable as far as settings go
+	LogBin    bool              // the binary log is on: a second file that each commit depends on
+	ReadOnly  bool              // no stream could write
+	Uptime    time.Duration     // since the server's start, to the second
+	Variables map[string]string // every variable that was judged and that the server has
+}
+
+// Settings reads the server's global variables and status.
+func (d *DB) Settings(ctx context.Context) (s Settings, err error) {
+	err = d.control(ctx, "", func(c *sql.Conn) error {
+		vars, err := variables(ctx, c, "SHOW GLOBAL VARIABLES")
+		if err != nil {
+			return err
+		}
+		status, err := variables(ctx, c, "SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Innodb_redo_log_enabled')")
+		if err != nil {
+			return err
+		}
+		up, err := strconv.ParseUint(status["uptime"], 10, 32)
+		if err != nil {
+			return errors.New("the server does not say how long it has been up")
+		}
+		s = judgeSettings(vars, status)
+		s.Uptime = time.Duration(up) * time.Second
+		return nil
+	})
+	return s, err
+}
+
+// rule says which values of a variable can lose a commit.
+type rule struct {
+	name string
+	safe string
+	risk string
+	bad  func(value string, vars map[string]string) bool
+}
+
+func in(values ...string) func(string, map[string]string) bool {
+	return func(v string, _ map[string]string) bool {
+		for _, x := range values {
+			if strings.EqualFold(v, x) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func notIn(values ...string) func(string, map[string]string) bool {
+	bad := in(values...)
+	return func(v string, vars map[string]string) bool { return !bad(v, vars) }
+}
+
+func isOn(v string) bool { return strings.EqualFold(v, "ON") || v == "1" }
+
+// rules covers MariaDB 10.6 to 12 and MySQL 5.7 to 9. A variable that a
+// server lacks is not judged.
+func rules() []rule {
+	return []rule{
+		{"innodb_flush_log_at_trx_commit", "1", "commits of the last second or more are only in memory when they are acknowledged", func(v string, vars map[string]string) bool {
+			// MariaDB's 3 flushes at prepare and at commit.
+			return v != "1" && !(v == "3" && isMariaDB(vars))
+		}},
+		{"sync_binlog", "1", "after a crash transactions missing from the binary log are rolled back, acknowledged or not", func(v string, vars map[string]string) bool {
+			// In MariaDB 12.3 and later the binary log can live in InnoDB, under its redo log.
+			return isOn(vars["log_bin"]) && v != "1" && !strings.EqualFold(vars["binlog_storage_engine"], "innodb")
+		}},
+		{"innodb_flush_method", "O_DIRECT or fsync", "data files are not flushed before the log that could restore them is overwritten", in("nosync", "littlesync", "O_DIRECT_NO_FSYNC", "NO_FSYNC")},
+		{"innodb_doublewrite", "ON", "a page torn by the power cut cannot be repaired", in("OFF", "0", "DETECT_ONLY")},
+		{"innodb_doublewrite", "ON", "data files are not flushed at a checkpoint", in("fast")},
+		{"innodb_force_recovery", "0", "parts of crash recovery are left out", notIn("0")},
+		{"innodb_checksum_algorithm", "crc32 or full_crc32", "damaged pages are not noticed", in("none", "strict_none")},
+		{"innodb_checksums", "ON", "damaged pages are not noticed", in("OFF", "0")},
+		{"innodb_log_checksums", "ON", "a torn log is not noticed in recovery", in("OFF", "0")},
+		{"debug_no_sync", "OFF", "the server makes no flush at all", in("ON", "1")},
+	}
+}
+
+// recorded are variables that are worth keeping beside those with a rule.
+var recorded = [...]string{"log_bin", "read_only", "super_read_only", "innodb_read_only", "innodb_data_file_write_through", "innodb_log_file_write_through",
+	"innodb_data_file_buffering", "innodb_log_file_buffering", "innodb_log_file_mmap", "binlog_storage_engine", "innodb_fast_shutdown", "innodb_page_size",
+	"innodb_use_native_aio", "rpl_semi_sync_master_enabled", "wsrep_on", "innodb_version", "version", "version_comment"}
+
+func isMariaDB(vars map[string]string) bool {
+	return strings.Contains(strings.ToLower(vars["version"]+vars["version_comment"]), "mariadb")
+}
+
+func judgeSettings(vars, status map[string]string) Settings {
+	s := Settings{LogBin: isOn(vars["log_bin"]), Variables: map[string]string{}}
+	for _, r := range rules() {
+		v, ok := vars[r.name]
+		if !ok {
+			continue
+		}
+		s.Variables[r.name] = v
+		if r.bad(v, vars) {
+			s.Problems = append(s.Problems, Problem{r.name, v, r.safe, r.risk})
+		}
+	}
+	if _, ok := vars["innodb_flush_log_at_trx_commit"]; !ok {
+		s.Problems = append(s.Problems, Problem{"innodb_flush_log_at_trx_commit", "", "1", "the server has no InnoDB"})
+	}
+	if v, ok := status["innodb_redo_log_enabled"]; ok {
+		s.Variables["innodb_redo_log_enabled"] = v
+		if !isOn(v) {
+			s.Problems = append(s.Problems, Problem{"innodb_redo_log_enabled", v, "ON", "commits are not logged at all"})
+		}
+	}
+	for _, name := range recorded {
+		if v, ok := vars[name]; ok {
+			s.Variables[name] = v
+		}
+	}
+	for _, name := range []string{"read_only", "super_read_only", "innodb_read_only"} {
+		if v, ok := vars[name]; ok && v != "OFF" && v != "0" && v != "" {
+			s.ReadOnly = true
+		}
+	}
+	return s
+}
