@@ -1,0 +1,97 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"plugpull/verifier"
+)
+
+// WriteTable writes a row a run.
+func WriteTable(w io.Writer, runs []*Run) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "scenario\tcuts counted\tacked\tcommits/s\tlost\tother\tloss window\tverdict\texpected\t")
+	for _, r := range runs {
+		mark := ""
+		if !r.AsExpected() {
+			mark = "  <- not as expected"
+		}
+		verdict := r.Verdict
+		if r.Reason != "" && r.Verdict == verifier.Inconclusive.String() {
+			verdict += " (" + string(r.Reason) + ")"
+		}
+		fmt.Fprintf(t, "%s\t%d of %d\t%d\t%.0f\t%d\t%d\t%s\t%s\t%s%s\t\n", r.Scenario, r.Cycles.Counted, r.Cycles.Planned,
+			r.Commits.Acked, r.Commits.PerSecond, r.Findings.Lost(), r.Findings.Other(), window(r.LossWindowMS), verdict, r.Expected, mark)
+	}
+	return t.Flush()
+}
+
+func window(ms float64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return Duration(time.Duration(ms * float64(time.Millisecond)))
+}
+
+// Duration prints a duration to about three digits.
+func Duration(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(100 * time.Microsecond).String()
+	case d < time.Minute:
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// WriteFindings writes the examples of one verification, a line each.
+func WriteFindings(w io.Writer, res *verifier.Result) error {
+	if res == nil || res.Counts.Total() == 0 {
+		return nil
+	}
+	for _, u := range res.Unreadable {
+		if _, err := fmt.Fprintln(w, "  unreadable: "+u); err != nil {
+			return err
+		}
+	}
+	shown := map[verifier.Class]uint64{}
+	for _, f := range res.Findings {
+		shown[f.Class] += f.Commits()
+		if _, err := fmt.Fprintln(w, "  "+FindingLine(f)); err != nil {
+			return err
+		}
+	}
+	if n := res.Counts.Total() - sum(shown); n > 0 {
+		_, err := fmt.Fprintf(w, "  … and %d more commits\n", n)
+		return err
+	}
+	return nil
+}
+
+func sum(m map[verifier.Class]uint64) (n uint64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+// FindingLine says one finding in a line.
+func FindingLine(f verifier.Finding) string {
+	s := fmt.Sprintf("%s: stream %d, commit %d", f.Class, f.Stream, f.From)
+	if f.To > f.From {
+		s = fmt.Sprintf("%s: stream %d, commits %d to %d (%d)", f.Class, f.Stream, f.From, f.To, f.Commits())
+	}
+	if f.Session > 0 {
+		s += fmt.Sprintf(" of session %d", f.Session)
+	}
+	if f.Acked > 0 {
+		s += fmt.Sprintf(", acknowledged at %s, %s before the last acknowledgement", f.At.Format("2006-01-02 15:04:05.000"), Duration(f.BeforeLast))
+	} else {
+		s += ", never acknowledged"
+	}
+	return s
+}
