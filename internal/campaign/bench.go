@@ -1,0 +1,41 @@
+package campaign
+
+import (
+	"context"
+	"encoding/json"
+
+	"plugpull/internal/clock"
+	"plugpull/verifier"
+)
+
+// Bench is a device under test with its power and its way in. Its methods block and are
+// called by one goroutine at a time.
+type Bench interface {
+	// Ready makes sure that the power is on; the server may still be starting.
+	Ready(ctx context.Context) error
+	// Cut takes the power away and returns once off was observed or cannot be. An
+	// error leaves open whether the power is off; the Cut beside it holds what
+	// is known. It must not warn the streams.
+	Cut(ctx context.Context) (Cut, error)
+	// Restore gives the power back, no sooner than the bench's least time off
+	// after the cut.
+	Restore(ctx context.Context) error
+	// Leave puts the power into the state that the bench is to be left in. It is
+	// called once, also after a failure.
+	Leave(ctx context.Context) error
+	// Database is the database under test.
+	Database() Database
+}
+
+// Cut is what is known of one cut.
+type Cut struct {
+	Commanded clock.Instant `json:"commanded"` // just before the command
+	Observed  clock.Instant `json:"observed"`  // zero: off was not read back
+	// Failed: the outlet can report its state, and off was not read back.
+	Failed bool `json:"failed"`
+	// Proven: the bench itself made the drive lose its volatile contents.
+	Proven bool                 `json:"proven"`
+	Attest verifier.Attestation `json:"attest,omitempty"`
+	// Detail is the bench's own record of the cut.
+	Detail json.RawMessage `json:"detail,omitempty"`
+}

@@ -1,0 +1,282 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"plugpull/client"
+	"plugpull/internal/clock"
+	"plugpull/internal/ledger"
+	"plugpull/verifier"
+)
+
+// CycleResult is what cycles/NNNN/cycle.json holds. It is durable before the
+// cycle's findings are recorded in the ledger.
+type CycleResult struct {
+	Cycle        uint32              `json:"cycle"`
+	Session      uint32              `json:"session"`
+	Reason       verifier.Reason     `json:"reason,omitempty"` // why it does not count
+	Error        string              `json:"error,omitempty"`  // of the cut or the comparison
+	Acked        uint64              `json:"acked"`
+	Counts       verifier.Counts     `json:"findings"`
+	Findings     []verifier.Finding  `json:"examples,omitempty"`
+	Unreadable   []string            `json:"unreadable,omitempty"`
+	Recorded     bool                `json:"recorded"` // the findings are in the ledger
+	LossWindow   time.Duration       `json:"loss_window_ns"`
+	WindowBound  time.Duration       `json:"loss_window_bound_ns"`
+	Cut          Cut                 `json:"cut"`
+	Ends         map[string]int      `json:"ends"`
+	LastAckToCut time.Duration       `json:"last_ack_to_cut_ns"`
+	Rows         uint64              `json:"rows"`
+	Whole        bool                `json:"whole"` // everything was verified, not the last cycles alone
+	Split        map[string]duration `json:"split"`
+}
+
+type duration = time.Duration
+
+// cycle runs one cycle. ErrInterrupted: it was ended in order before its cut.
+type cycle struct {
+	r     *Runner
+	n     uint32
+	res   CycleResult
+	sess  *client.Session
+	phase clock.Instant
+	alive bool // a stream went on after the cut until it was stopped
+}
+
+// What ends a run, for errors.Is.
+var (
+	// ErrInterrupted: the person asked to stop.
+	ErrInterrupted = errors.New("interrupted")
+	// ErrLeave: the power is not known to be in the state that it was to be left in.
+	ErrLeave = errors.New("the outlet could not be left as configured: look after it")
+)
+
+// run is prepare → load → cut → restore → recover → verify.
+func (c *cycle) run(ctx context.Context) error {
+	c.res = CycleResult{Cycle: c.n, Split: map[string]duration{}, Ends: map[string]int{}}
+	c.phase = clock.Now()
+	if err := c.prepare(ctx); err != nil {
+		return err
+	}
+	if err := c.load(ctx); err != nil {
+		if failed := errors.Join(c.endStreams(ctx, 0), c.void()); failed != nil {
+			return fmt.Errorf("cycle %d: end it before its cut: %w", c.n, failed)
+		}
+		return err
+	}
+	if err := c.cut(ctx); err != nil {
+		return err
+	}
+	if err := c.restore(ctx); err != nil {
+		return err
+	}
+	return c.verify(ctx)
+}
+
+// took closes a phase of the cycle's split.
+func (c *cycle) took(phase string) {
+	now := clock.Now()
+	c.res.Split[phase] = now.Sub(c.phase)
+	c.phase = now
+}
+
+func (c *cycle) mark(m ledger.Mark, at clock.Instant) error {
+	_, err := c.r.Book.Append(ledger.Record{Kind: ledger.KindMark, Code: uint8(m), Cycle: c.n,
+		Session: c.res.Session, Answered: at})
+	if err != nil {
+		return fmt.Errorf("mark %q in the ledger: %w", m, err)
+	}
+	return nil
+}
+
+func (c *cycle) prepare(ctx context.Context) error {
+	c.r.show(c.n, "prepare", nil)
+	if err := errors.Join(c.r.Folder.Note(c.n, "prepare", ""), c.mark(ledger.MarkCycle, clock.Now())); err != nil {
+		return err
+	}
+	sess, err := c.r.Book.Begin(ctx, c.r.Bench.Database(), c.r.Load, c.n)
+	if err != nil {
+		return fmt.Errorf("cycle %d: begin the session: %w", c.n, err)
+	}
+	c.sess, c.res.Session = sess, c.r.Book.Index.LastSession()+1
+	sess.Start()
+	c.took("prepare")
+	return nil
+}
+
+// load lets the streams commit until the cut is due. Streams that end earlier do not bring it forward.
+func (c *cycle) load(ctx context.Context) error {
+	p := c.r.Plan
+	rng := rand.New(rand.NewPCG(p.Seed, uint64(c.n)))
+	span := p.After.Max - p.After.Min
+	due := time.NewTimer(p.After.Min + time.Duration(rng.Int64N(int64(span)+1)))
+	defer due.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	if p.AfterAcks > 0 {
+		tick.Reset(2 * time.Millisecond)
+		due.Stop()
+	}
+	defer tick.Stop()
+	for shown := clock.Now(); ; {
+		select {
+		case <-due.C:
+			return c.idle(ctx)
+		case <-tick.C:
+			st := c.sess.Stats()
+			if p.AfterAcks > 0 && (st.Acked >= p.AfterAcks || st.Running == 0) {
+				return c.idle(ctx)
+			}
+			if now := clock.Now(); now.Sub(shown) > 100*time.Millisecond {
+				c.r.show(c.n, "load", &st)
+				shown = now
+			}
+		case <-c.r.Stop:
+			return ErrInterrupted
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// idle is the pause before a cut that is to meet no commit under way.
+func (c *cycle) idle(ctx context.Context) error {
+	c.took("load")
+	if c.r.Plan.Idle == 0 {
+		return nil
+	}
+	if err := c.endStreams(ctx, 0); err != nil {
+		return err
+	}
+	t := time.NewTimer(c.r.Plan.Idle)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-c.r.Stop:
+		return ErrInterrupted
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// endStreams waits for the streams to end by themselves, then stops them, then abandons them.
+func (c *cycle) endStreams(ctx context.Context, patience time.Duration) error {
+	for _, end := range []func(){func() {}, c.sess.Stop, c.sess.Abandon} {
+		end()
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		err := c.sess.Wait(limited)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		patience = c.r.Silence + 2*time.Second
+	}
+	return errors.New("a stream does not end")
+}
+
+// void marks that the cycle counts for nothing but its findings.
+func (c *cycle) void() error {
+	return errors.Join(c.r.Folder.Note(c.n, "void", ""), c.mark(ledger.MarkVoid, clock.Now()))
+}
+
+// cut has the power cut while the streams run, and waits until they have noticed.
+func (c *cycle) cut(ctx context.Context) error {
+	c.r.show(c.n, "cut", nil)
+	if err := c.r.Folder.Note(c.n, "off", "about to cut the power"); err != nil {
+		return errors.Join(err, c.endStreams(ctx, 0))
+	}
+	cut, err := c.r.Bench.Cut(ctx)
+	c.res.Cut = cut
+	if err != nil {
+		c.res.Error = err.Error()
+		c.r.Log.Warn("the cut failed", "cycle", c.n, "err", err)
+	}
+	if ctx.Err() != nil {
+		return errors.Join(ctx.Err(), c.endStreams(ctx, 0))
+	}
+	err = c.r.Folder.Note(c.n, "off done", fmt.Sprintf("observed: %t", cut.Observed > 0))
+	if cut.Commanded > 0 {
+		err = errors.Join(err, c.mark(ledger.MarkCutCommanded, cut.Commanded))
+	}
+	if cut.Observed > 0 {
+		err = errors.Join(err, c.mark(ledger.MarkCutObserved, cut.Observed))
+	}
+	c.took("cut")
+	err = errors.Join(err, c.endStreams(ctx, c.r.Silence+2*time.Second))
+	// An outlet that cannot report may say nothing of it, so that this is the only sign.
+	c.alive = c.r.Plan.Idle == 0 && cut.Commanded > 0 && c.sess.Stats().Ends[ledger.EndStopped] > 0
+	return err
+}
+
+// restore gives the power back and waits for the server.
+func (c *cycle) restore(ctx context.Context) error {
+	c.took("silence")
+	c.r.show(c.n, "restore", nil)
+	if err := c.r.Folder.Note(c.n, "on", "about to restore the power"); err != nil {
+		return err
+	}
+	if err := c.r.Bench.Restore(ctx); err != nil {
+		return fmt.Errorf("cycle %d: restore the power: %w", c.n, err)
+	}
+	if err := errors.Join(c.r.Folder.Note(c.n, "on done", ""), c.mark(ledger.MarkRestored, clock.Now())); err != nil {
+		return err
+	}
+	c.took("restore")
+	c.r.show(c.n, "recover", nil)
+	if err := c.r.await(ctx); err != nil {
+		return err
+	}
+	c.took("recover")
+	return c.mark(ledger.MarkRecovered, clock.Now())
+}
+
+func (c *cycle) verify(ctx context.Context) error {
+	if err := c.r.Book.Refresh(ctx); err != nil {
+		return err
+	}
+	c.r.show(c.n, "verify", nil)
+	e := Exam{Cycle: c.n, FromSession: c.r.window(c.n), Evidence: c.evidence(), Keep: c.keep}
+	c.res.Whole = e.FromSession == 0
+	_, err := c.r.Book.Examine(ctx, c.r.Bench.Database(), e)
+	if err != nil {
+		return fmt.Errorf("cycle %d: verify: %w", c.n, err)
+	}
+	return nil
+}
+
+func (c *cycle) evidence() verifier.Evidence {
+	return verifier.Evidence{Proven: c.res.Cut.Proven, Attest: c.res.Cut.Attest,
+		OutletFailed: c.res.Cut.Failed, AckedAfterOff: c.alive, IdleByDesign: c.r.Plan.Idle > 0}
+}
+
+// keep makes the cycle's result durable.
+func (c *cycle) keep(x *Examination) error {
+	c.took("verify")
+	c.res.take(x)
+	if x.ScanErr != nil {
+		c.r.Log.Warn("the survivors could not be read", "cycle", c.n, "err", x.ScanErr)
+	}
+	return c.r.Folder.WriteJSON(cycleFile(c.n), &c.res)
+}
+
+func (res *CycleResult) take(x *Examination) {
+	res.Session = x.Session.Session
+	res.Reason = x.Reason
+	res.Acked = x.Session.Acked
+	res.LastAckToCut = x.Evidence.LastAck
+	res.Recorded = x.Evidence.Restarted
+	for end, n := range x.Evidence.Ends {
+		res.Ends[end.String()] = n
+	}
+	if x.ScanErr != nil {
+		res.Error = x.ScanErr.Error()
+	}
+	if v := x.Result; v != nil {
+		res.Counts, res.Findings, res.Unreadable, res.Rows = v.Counts, v.Findings, v.Unreadable, v.Rows
+		res.LossWindow, res.WindowBound = v.LossWindow, v.LossWindowBound
+	}
+}

@@ -1,0 +1,66 @@
+package campaign
+
+import (
+	"errors"
+	"time"
+
+	"plugpull/internal/database"
+	"plugpull/internal/report"
+	"plugpull/verifier"
+)
+
+// report sums up the run.
+func (r *Runner) report(failed error) *report.Run {
+	t := r.Book.Index.Totals()
+	rep := &report.Run{Schema: report.Schema, Run: r.Book.Config.Run.String(), Scenario: r.Plan.Scenario, Bench: r.BenchName,
+		Seed: r.Plan.Seed, Expected: r.Plan.Expected, Findings: t.Findings.Plus(r.pending), Folder: r.Folder.Path,
+		Commits: report.Commits{Acked: t.Acked, Refused: t.Refused, Unknown: t.Unknown, PerSecond: t.PerSecond()},
+		Control: report.Control{Kind: report.NoControl}}
+	rep.Cycles.Planned, rep.Cycles.Interrupted = r.Plan.Cycles, r.void
+	var window, bound time.Duration
+	reasons := map[verifier.Reason]int{}
+	for _, res := range r.results {
+		window, bound = max(window, res.LossWindow), max(bound, res.WindowBound)
+		if res.Counts.Total() > 0 {
+			rep.Cycles.Lossy++
+		}
+		switch {
+		case res.Reason == verifier.ReasonNone:
+			rep.Cycles.Counted++
+			rep.Attested = string(res.Cut.Attest)
+			if res.Cut.Proven {
+				rep.Attested = ""
+			}
+		default:
+			rep.Cycles.Inconclusive++
+			reasons[res.Reason]++
+		}
+	}
+	rep.LossWindowMS, rep.LossWindowBoundMS = report.Milliseconds(window), report.Milliseconds(bound)
+	rep.Bound = report.NewBound(rep.Cycles.Lossy, rep.Cycles.Counted)
+	rep.Verdict, rep.Reason = verdict(rep, reasons, failed)
+	return rep
+}
+
+func verdict(rep *report.Run, reasons map[verifier.Reason]int, failed error) (string, verifier.Reason) {
+	switch {
+	case rep.Findings.Total() > 0:
+		return verifier.Lossy.String(), verifier.ReasonNone
+	case errors.Is(failed, database.ErrNoServer):
+		return verifier.Inconclusive.String(), verifier.ReasonNoServer
+	case failed != nil && !errors.Is(failed, ErrInterrupted):
+		return verifier.Inconclusive.String(), verifier.ReasonFailed
+	case rep.Cycles.Counted > 0:
+		return verifier.Durable.String(), verifier.ReasonNone
+	}
+	most := verifier.ReasonNoCycles
+	for reason, n := range reasons {
+		if n > reasons[most] || n == reasons[most] && reason < most {
+			most = reason
+		}
+	}
+	if errors.Is(failed, ErrInterrupted) && len(reasons) == 0 {
+		most = verifier.ReasonInterrupted
+	}
+	return verifier.Inconclusive.String(), most
+}

@@ -1,0 +1,268 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"plugpull/client"
+	"plugpull/internal/clock"
+	"plugpull/internal/ledger"
+	"plugpull/internal/report"
+	"plugpull/verifier"
+)
+
+// Plan is how often and when the power is cut, and what is verified when.
+type Plan struct {
+	Scenario  string
+	Expected  string
+	Seed      uint64
+	Cycles    int
+	After     Range         // of load before the cut; drawn a cycle from Seed
+	AfterAcks uint64        // cut after so many acknowledgements instead; zero for none
+	Idle      time.Duration // cut so long after the last acknowledgement; zero: in mid-load
+	Last      int           // cycles verified every time
+	AllEvery  int           // everything is verified every so many cycles, and at the end
+}
+
+// Range is a span of time, both ends included.
+type Range struct{ Min, Max time.Duration }
+
+// Progress is shown while a run goes on.
+type Progress struct {
+	Scenario string
+	Cycle    uint32
+	Done     int // cycles verified
+	Planned  int
+	Phase    string
+	Load     *client.Stats // in the load phase
+	Totals   verifier.Totals
+	Elapsed  time.Duration
+}
+
+// Runner runs one scenario on one bench.
+type Runner struct {
+	Folder *Folder
+	Book   *Book
+	Bench  Bench
+	Load   Load
+	Plan   Plan
+	// Silence is the streams' deadline for a reply.
+	Silence time.Duration
+	// ServerWait bounds the wait for the server after a restore.
+	ServerWait time.Duration
+	BenchName  string
+	Log        *slog.Logger
+	// Stop is closed when the run is to end in order.
+	Stop <-chan struct{}
+	// Show is called with each step; may be nil.
+	Show func(Progress)
+
+	start   clock.Instant
+	results []CycleResult
+	resumed bool // the next verification is of everything
+	pending verifier.Counts
+	void    int
+}
+
+func (r *Runner) show(n uint32, phase string, st *client.Stats) {
+	if r.Show != nil {
+		r.Show(Progress{r.Plan.Scenario, n, len(r.results), r.Plan.Cycles, phase, st, r.Book.Index.Totals(), clock.Now().Sub(r.start)})
+	}
+}
+
+// Run runs the planned cycles, those of an earlier process included, and
+// leaves the power as configured. The report is returned also beside an error,
+// as far as things went. ErrInterrupted: the person ended it early, and the power was
+// left as configured.
+func (r *Runner) Run(ctx context.Context) (*report.Run, error) {
+	r.start = clock.Now()
+	err := r.recall()
+	if err == nil {
+		err = r.Bench.Ready(ctx)
+	}
+	if err == nil {
+		err = r.await(ctx)
+	}
+	if err == nil {
+		err = r.afterCrash(ctx)
+	}
+	if err == nil {
+		err = r.cycles(ctx)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = ErrInterrupted // what it interrupted only says that it was
+	}
+	if ferr := r.finish(ctx, err); ferr != nil {
+		if errors.Is(err, ErrInterrupted) {
+			err = nil // it did not end in order
+		}
+		err = errors.Join(err, ferr)
+	}
+	// What an unverified cycle committed counts as well. A ledger that cannot be
+	// written has said so already.
+	if rerr := r.Book.Refresh(context.WithoutCancel(ctx)); rerr != nil && err == nil {
+		err = rerr
+	}
+	rep := r.report(err)
+	if werr := r.Folder.WriteJSON("report.json", rep); werr != nil {
+		err = errors.Join(err, werr)
+	}
+	return rep, err
+}
+
+func (r *Runner) cycles(ctx context.Context) error {
+	for len(r.results) < r.Plan.Cycles {
+		select {
+		case <-r.Stop:
+			return ErrInterrupted
+		default:
+		}
+		r.Book.Cycle++
+		c := &cycle{r: r, n: r.Book.Cycle}
+		if err := c.run(ctx); err != nil {
+			r.void++
+			return err
+		}
+		r.keep(c.res)
+		r.resumed = false
+	}
+	return nil
+}
+
+// keep notes a verified cycle.
+func (r *Runner) keep(res CycleResult) {
+	r.results = append(r.results, res)
+	r.pending = verifier.Counts{}
+	if !res.Recorded {
+		r.pending = res.Counts
+	}
+}
+
+// await waits for the server's greeting.
+func (r *Runner) await(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, r.ServerWait)
+	defer cancel()
+	err := r.Bench.Database().Await(limited)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// window is the first session that cycle n verifies; zero for all. Sessions
+// whose unknown commits were not pinned yet are always within it.
+func (r *Runner) window(n uint32) uint32 {
+	done := len(r.results) + 1
+	if r.resumed || done >= r.Plan.Cycles || r.Plan.AllEvery > 0 && done%r.Plan.AllEvery == 0 || done <= r.Plan.Last {
+		return 0
+	}
+	first := n
+	if r.Plan.Last > 1 {
+		first = r.results[done-r.Plan.Last].Cycle
+	}
+	for _, res := range r.results {
+		if !res.Recorded {
+			first = min(first, res.Cycle)
+		}
+	}
+	return r.Book.Index.SessionOf(first)
+}
+
+// recall reads the cycles that an earlier process completed: those whose
+// findings are complete in the ledger.
+func (r *Runner) recall() error {
+	verified, err := r.verified()
+	if err != nil {
+		return err
+	}
+	for n := uint32(1); n <= r.Book.Cycle; n++ {
+		if !verified[n] {
+			r.void++
+			continue
+		}
+		var res CycleResult
+		ok, err := r.Folder.ReadJSON(cycleFile(n), &res)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return fmt.Errorf("the ledger says that cycle %d was verified, but %s is missing", n, cycleFile(n))
+		}
+		r.keep(res)
+	}
+	return nil
+}
+
+func (r *Runner) verified() (map[uint32]bool, error) {
+	recs, err := r.Book.read(0)
+	if err != nil {
+		return nil, err
+	}
+	defer recs.Close()
+	done := map[uint32]bool{}
+	var rec ledger.Record
+	for {
+		ok, err := recs.Next(&rec)
+		if !ok || err != nil {
+			return done, err
+		}
+		if rec.Kind == ledger.KindMark && ledger.Mark(rec.Code) == ledger.MarkVerified {
+			done[rec.Cycle] = true
+		}
+	}
+}
+
+// afterCrash verifies what a killed process has left behind: a cycle that
+// counts for nothing but its findings.
+func (r *Runner) afterCrash(ctx context.Context) error {
+	last, ok := r.Book.Index.Last()
+	if !ok {
+		return nil
+	}
+	if n := len(r.results); n > 0 && r.results[n-1].Session == last.Session {
+		return nil
+	}
+	r.resumed = true
+	r.show(last.Cycle, "look at the interrupted cycle", nil)
+	if err := r.Folder.Note(last.Cycle, "void", "interrupted"); err != nil {
+		return err
+	}
+	return r.look(ctx, "interrupted")
+}
+
+// look verifies everything outside of a cycle and keeps what it finds.
+func (r *Runner) look(ctx context.Context, why string) error {
+	res := CycleResult{Cycle: r.Book.Cycle, Whole: true, Ends: map[string]int{}}
+	_, err := r.Book.Examine(ctx, r.Bench.Database(), Exam{Keep: func(x *Examination) error {
+		res.take(x)
+		res.Reason = verifier.ReasonInterrupted
+		r.pending = verifier.Counts{}
+		if !res.Recorded {
+			r.pending = res.Counts
+		}
+		return r.Folder.WriteJSON(fmt.Sprintf("cycles/%04d/%s.json", r.Book.Cycle, why), &res)
+	}})
+	return err
+}
+
+// finish verifies everything once more when the last verification was of a
+// part, and leaves the power as configured.
+func (r *Runner) finish(ctx context.Context, failed error) error {
+	var err error
+	if n := len(r.results); n > 0 && !r.results[n-1].Whole && ctx.Err() == nil && (failed == nil || errors.Is(failed, ErrInterrupted)) {
+		err = r.look(ctx, "end")
+	}
+	if nerr := r.Folder.Note(r.Book.Cycle, "leave", ""); nerr != nil {
+		err = errors.Join(err, nerr)
+	}
+	// Also after a second interrupt the outlet is left as configured.
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if lerr := r.Bench.Leave(limited); lerr != nil {
+		return errors.Join(err, fmt.Errorf("%w: %w", ErrLeave, lerr))
+	}
+	return errors.Join(err, r.Folder.Note(r.Book.Cycle, "left", ""))
+}
