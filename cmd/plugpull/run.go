@@ -1,0 +1,395 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"plugpull/internal/bench/lab"
+	"plugpull/internal/campaign"
+	"plugpull/internal/database"
+	"plugpull/internal/report"
+	"plugpull/internal/usage"
+	"plugpull/powerctl"
+	"plugpull/powerctl/exec"
+	"plugpull/powerctl/manual"
+	"plugpull/scenarios"
+	"plugpull/verifier"
+)
+
+type runFlags struct {
+	bench  string
+	cycles int
+	seed   uint64
+	out    string
+	resume string
+	json   bool
+	clean  bool
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "run SCENARIO… --bench FILE",
+		Short: "run scenarios on a bench: stream, cut, restore, verify, again and again",
+		Long: `Runs each scenario (a built-in name, or a file) on the bench for its number of cycles, and prints a
+table with a row a scenario. Everything is kept in a folder a scenario, below --out.
+
+The first Ctrl-C ends in order, also the cycle under way once its cut was made, and leaves the outlet as
+configured; a second one abandons what is under way and leaves the outlet as configured nevertheless.
+
+A commented bench file: plugpull scenarios show sample-bench
+` + grantHelp,
+		RunE: func(c *cobra.Command, args []string) error {
+			f.seedGiven(c)
+			return a.runScenarios(c.Context(), &f, args)
+		},
+	}
+	c.Flags().StringVar(&f.bench, "bench", "", "the bench's file")
+	c.Flags().IntVar(&f.cycles, "cycles", 0, "cuts a scenario, instead of the scenario's own number")
+	c.Flags().Uint64Var(&f.seed, "seed", 0, "seed of everything random; drawn and printed when not given")
+	c.Flags().StringVar(&f.out, "out", "", "folder for the runs' folders; plugpull-DATE-TIME when not given")
+	c.Flags().StringVar(&f.resume, "resume", "", "carry on the runs in this folder (an --out, or one run's own)")
+	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object a run, a line each, instead of the table")
+	c.Flags().BoolVar(&f.clean, "clean", false, "first drop the schema that another run left on the server")
+	return c
+}
+
+// seedGiven draws a seed where none was given. It stays below 2^53, so that
+// every JSON reader keeps it whole.
+func (f *runFlags) seedGiven(c *cobra.Command) {
+	if c.Flags().Changed("seed") {
+		return
+	}
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails since Go 1.24
+	f.seed = binary.LittleEndian.Uint64(b[:]) >> 11
+}
+
+// header is run.json: what a resume needs.
+type header struct {
+	Schema    int       `json:"schema"`
+	Order     int       `json:"order"`
+	Run       string    `json:"run"`
+	Scenario  string    `json:"scenario"`
+	Bench     string    `json:"bench"`
+	BenchFile string    `json:"bench_file"` // its path: relative paths in it start there
+	Seed      uint64    `json:"seed"`
+	Cycles    int       `json:"cycles"`
+	Plugpull  string    `json:"plugpull"`
+	Created   time.Time `json:"created"`
+	Sources   struct {
+		Scenario string `json:"scenario"`
+		Bench    string `json:"bench"`
+	} `json:"sources"`
+}
+
+// job is one run to be done or carried on.
+type job struct {
+	folder   *campaign.Folder
+	head     header
+	scenario scenarios.Scenario
+	bench    scenarios.Bench
+}
+
+func (a *app) runScenarios(ctx context.Context, f *runFlags, args []string) (err error) {
+	jobs, err := a.jobs(f, args)
+	defer func() {
+		for _, j := range jobs {
+			err = errors.Join(err, j.folder.Close())
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	var reports []*report.Run
+	var failed error
+	clean := f.clean
+	for _, j := range jobs {
+		rep, err := a.runJob(ctx, f, j, clean)
+		if rep != nil {
+			reports = append(reports, rep)
+			if err := a.tell(f, rep); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("scenario %s: %w", j.scenario.Name, err))
+			break
+		}
+		clean = true // the schema that the next one finds is ours, and verified
+	}
+	return a.conclude(f, reports, jobs, failed)
+}
+
+// tell prints what is to be said of one run at once.
+func (a *app) tell(f *runFlags, rep *report.Run) error {
+	if f.json {
+		return rep.WriteJSON(a.out)
+	}
+	_, err := fmt.Fprintf(a.errs, "%s: %s\n", rep.Scenario, rep.Headline())
+	return err
+}
+
+// conclude prints the table and finds the exit code: 4 before 1 before 3.
+func (a *app) conclude(f *runFlags, reports []*report.Run, jobs []*job, failed error) error {
+	if !f.json && len(reports) > 0 {
+		if err := report.WriteTable(a.out, reports); err != nil {
+			return err
+		}
+		for _, r := range reports {
+			fmt.Fprintf(a.out, "%s: %s\n", r.Scenario, r.Headline())
+		}
+	}
+	interrupted := errors.Is(failed, campaign.ErrInterrupted)
+	if failed != nil && len(reports) > 0 {
+		defer fmt.Fprintf(a.errs, "plugpull: carry on with: plugpull run --resume %s\n", cmp.Or(f.resume, f.out))
+	}
+	switch n := len(reports) - 1; {
+	case interrupted:
+		failed = nil
+	case errors.Is(failed, database.ErrNoServer) && !errors.Is(failed, campaign.ErrLeave) && n >= 0 && reports[n].Cycles != (report.Cycles{Planned: reports[n].Cycles.Planned}):
+		// After a cut a server that does not come back is an outcome, not a failure.
+		fmt.Fprintf(a.errs, "plugpull: %v\n", failed)
+		failed = nil
+	}
+	if failed != nil {
+		return failed
+	}
+	for _, r := range reports {
+		switch code := exitCode(r); {
+		case code == exitUnexpected:
+			a.code = exitUnexpected
+		case code == exitInconclusive && a.code == exitExpected:
+			a.code = exitInconclusive
+		}
+	}
+	// What was not done yet cannot be as expected.
+	if (interrupted || len(reports) < len(jobs)) && a.code == exitExpected {
+		a.code = exitInconclusive
+	}
+	return nil
+}
+
+// jobs makes the folders of new runs, or opens those to be carried on.
+func (a *app) jobs(f *runFlags, args []string) ([]*job, error) {
+	if f.resume != "" {
+		if len(args) > 0 || f.bench != "" || f.out != "" {
+			return nil, usage.Errorf("--resume takes scenario, bench and folder from the run: give it alone")
+		}
+		return resumeJobs(f)
+	}
+	switch {
+	case len(args) == 0:
+		return nil, usage.Errorf("no scenario: give a name of plugpull scenarios list, or a file")
+	case f.bench == "":
+		return nil, usage.Errorf("no bench: give --bench FILE (a commented sample: plugpull scenarios show sample-bench)")
+	case f.cycles < 0:
+		return nil, usage.Errorf("--cycles %d: want a positive number", f.cycles)
+	}
+	bench, err := scenarios.LoadBench(f.bench)
+	if err != nil {
+		return nil, err
+	}
+	var jobs []*job
+	names := map[string]bool{}
+	for i, arg := range args {
+		sc, err := scenarios.Load(arg)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(sc.Benches, bench.Kind) {
+			return nil, usage.Errorf("scenario %s is not for a %s bench", sc.Name, bench.Kind)
+		}
+		if names[sc.Name] {
+			return nil, usage.Errorf("scenario %s is given twice", sc.Name)
+		}
+		names[sc.Name] = true
+		jobs = append(jobs, &job{scenario: sc, bench: bench, head: newHeader(f, i, sc, bench)})
+	}
+	if f.out == "" {
+		f.out = "plugpull-" + time.Now().Format("20060102-150405")
+	}
+	for i, j := range jobs {
+		if err := j.create(f.out); err != nil {
+			return jobs[:i], err
+		}
+	}
+	return jobs, nil
+}
+
+func newHeader(f *runFlags, order int, sc scenarios.Scenario, bench scenarios.Bench) header {
+	h := header{Schema: report.Schema, Order: order, Scenario: sc.Name, Bench: bench.Name, BenchFile: f.bench,
+		Seed: f.seed, Cycles: sc.Cycles, Plugpull: buildVersion(), Created: time.Now()}
+	if f.cycles > 0 {
+		h.Cycles = f.cycles
+	}
+	if abs, err := filepath.Abs(f.bench); err == nil {
+		h.BenchFile = abs
+	}
+	h.Sources.Scenario, h.Sources.Bench = string(sc.Source), string(bench.Source)
+	return h
+}
+
+func (j *job) create(out string) error {
+	run, err := campaign.NewRun()
+	if err != nil {
+		return err
+	}
+	j.head.Run = run.String()
+	if j.folder, err = campaign.CreateFolder(filepath.Join(out, j.scenario.Name)); err != nil {
+		return err
+	}
+	if err := j.folder.WriteJSON("run.json", &j.head); err != nil {
+		return errors.Join(err, j.folder.Close())
+	}
+	return nil
+}
+
+// resumeJobs opens one run's folder, or every run below a folder.
+func resumeJobs(f *runFlags) ([]*job, error) {
+	paths := []string{f.resume}
+	if _, err := os.Stat(filepath.Join(f.resume, "run.json")); err != nil {
+		found, err := filepath.Glob(filepath.Join(f.resume, "*", "run.json"))
+		if err != nil || len(found) == 0 {
+			return nil, usage.Errorf("--resume %s: no run.json in it or one level below", f.resume)
+		}
+		paths = nil
+		for _, p := range found {
+			paths = append(paths, filepath.Dir(p))
+		}
+	}
+	var jobs []*job
+	for _, path := range paths {
+		j, err := reopen(path, f)
+		if err != nil {
+			return jobs, err
+		}
+		jobs = append(jobs, j)
+	}
+	slices.SortFunc(jobs, func(a, b *job) int { return a.head.Order - b.head.Order })
+	return jobs, nil
+}
+
+func reopen(path string, f *runFlags) (*job, error) {
+	folder, err := campaign.ReopenFolder(path)
+	if err != nil {
+		return nil, err
+	}
+	j := &job{folder: folder}
+	if _, err = folder.ReadJSON("run.json", &j.head); err != nil {
+		err = usage.Wrap(err)
+	} else {
+		j.scenario, err = scenarios.Parse(filepath.Join(path, "run.json")+" (scenario)", []byte(j.head.Sources.Scenario))
+	}
+	if err == nil {
+		j.bench, err = scenarios.ParseBench(j.head.BenchFile, []byte(j.head.Sources.Bench))
+	}
+	if err != nil {
+		return nil, errors.Join(err, folder.Close())
+	}
+	if f.cycles > 0 {
+		j.head.Cycles = f.cycles
+	}
+	return j, nil
+}
+
+func (a *app) runJob(ctx context.Context, f *runFlags, j *job, clean bool) (rep *report.Run, err error) {
+	if rep := j.finished(); rep != nil {
+		fmt.Fprintf(a.errs, "%s: complete already\n", j.scenario.Name)
+		return rep, nil
+	}
+	book, err := j.book()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, book.Close()) }()
+	bench, err := a.labBench(ctx, j, book, clean)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, bench.Close()) }()
+	line := newStatusLine(a.errs)
+	defer line.end()
+	fmt.Fprintf(a.errs, "%s on %s: %d cycles, seed %d, folder %s\n", j.scenario.Name, j.bench.Name, j.head.Cycles, j.head.Seed, j.folder.Path)
+	sc, timing := &j.scenario, j.bench.Timing
+	r := &campaign.Runner{
+		Folder: j.folder, Book: book, Bench: bench, BenchName: j.bench.Name,
+		Load: campaign.Load{Streams: sc.Load.Streams, AllowNonDurable: sc.Database.AllowNondurable, AllowBinlog: sc.Database.AllowBinlog,
+			Bench: j.bench.Name, Scenario: sc.Name, Plugpull: buildVersion()},
+		Plan: campaign.Plan{Scenario: sc.Name, Expected: string(sc.Expect), Seed: j.head.Seed, Cycles: j.head.Cycles,
+			After: campaign.Range(sc.Cut.After), AfterAcks: uint64(sc.Cut.AfterAcks), Idle: sc.Cut.Idle,
+			Last: sc.Verify.Last, AllEvery: sc.Verify.AllEvery},
+		Silence: timing.Silence, ServerWait: timing.ServerWait,
+		Log:  slog.New(slog.NewTextHandler(a.errs, nil)),
+		Stop: a.stop, Show: a.progress(line),
+	}
+	return r.Run(ctx)
+}
+
+// finished returns the report of a run whose cycles are all done; nil otherwise.
+func (j *job) finished() *report.Run {
+	var rep report.Run
+	ok, err := j.folder.ReadJSON("report.json", &rep)
+	if err != nil || !ok || rep.Cycles.Counted+rep.Cycles.Inconclusive < j.head.Cycles {
+		return nil
+	}
+	return &rep
+}
+
+// labBench wires the bench file to its drivers. clean drops another run's schema first.
+func (a *app) labBench(ctx context.Context, j *job, book *campaign.Book, clean bool) (*lab.Bench, error) {
+	dsn, err := benchDSN(&j.bench)
+	if err != nil {
+		return nil, err
+	}
+	if dsn.Schema != book.Config.Schema {
+		return nil, usage.Errorf("%s: the ledger is of schema %s, the bench's DSN names %s", j.folder.Path, book.Config.Schema, dsn.Schema)
+	}
+	db, err := openTarget(dsn, j.bench.Timing.Silence)
+	if err != nil {
+		return nil, err
+	}
+	outlet, err := a.outlet(&j.bench.Outlet)
+	if err != nil {
+		return nil, err
+	}
+	found, unsettled, err := j.power()
+	if err != nil {
+		return nil, err
+	}
+	b, err := lab.New(ctx, lab.Config{Database: db, Outlet: outlet, Policy: powerctl.Policy{Deadline: j.bench.Timing.OffDeadline},
+		MinOff: j.bench.Timing.MinOff, Attest: verifier.Attestation(j.bench.Attest), Leave: lab.Leave(j.bench.Outlet.Leave),
+		Found: found, Unsettled: unsettled})
+	if err != nil {
+		return nil, err
+	}
+	if found == powerctl.Unknown {
+		if err := j.folder.Note(0, stepFound, b.Found().String()); err != nil {
+			return nil, errors.Join(err, b.Close())
+		}
+	}
+	if clean && book.Index.LastSession() == 0 {
+		if err := dropOther(ctx, b, db); err != nil {
+			return nil, errors.Join(err, b.Close())
+		}
+	}
+	return b, nil
+}
+
+func (a *app) outlet(o *scenarios.Outlet) (powerctl.Outlet, error) {
+	if o.Driver == scenarios.DriverManual {
+		return manual.New(manual.Config{Name: o.Name, Class: o.Class, In: a.in, Out: a.errs})
+	}
+	return exec.New(exec.Config{Name: o.Name, Off: o.Off, On: o.On, State: o.State, Identify: o.Identify, Timeout: o.Timeout, Class: o.Class})
+}
