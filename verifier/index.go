@@ -223,11 +223,13 @@ func (ix *Index) add(r *ledger.Record) error {
 	case ledger.KindOutcome:
 		return ix.addOutcome(r)
 	case ledger.KindEnd:
-		s, _, err := ix.at(r)
+		s, st, err := ix.at(r)
 		if err != nil {
 			return err
 		}
-		s.ends[ledger.End(r.Code)]++
+		if st.known { // a witness that falls silent says nothing of the database
+			s.ends[ledger.End(r.Code)]++
+		}
 	case ledger.KindPin:
 		st := ix.stream(r.Stream)
 		st.raw = append(st.raw, pinRange{r.From, r.To, ledger.PinClass(r.Code), ix.epoch})

@@ -24,7 +24,6 @@ func (r *run) extends(class Class, s *session, n workload.Seq, ack bool) bool {
 type losses struct {
 	j        *judge
 	trailing []run
-	open     run // the last final run, still growing
 }
 
 // missing notes a commit that is gone (LostHole), or whose update or delete is (Stale,

@@ -107,7 +107,8 @@ type Evidence struct {
 	LastAck   time.Duration
 	// IdleByDesign waives the demand for streams that run and a fresh acknowledgement.
 	IdleByDesign bool
-	// AckedAfterOff: a commit sent after off was observed was acknowledged.
+	// AckedAfterOff: a commit was acknowledged that was sent so long after off was
+	// observed that no supply holds up for it.
 	AckedAfterOff bool
 	// OutletFailed: a cut was commanded and off was not read back.
 	OutletFailed bool
@@ -122,7 +123,12 @@ const FreshAck = 100 * time.Millisecond
 // Counts says whether a cycle without findings speaks for the stack: ReasonNone
 // when it does.
 func (e Evidence) Counts() Reason {
+	// The outlet comes first: where it did not cut, all else follows from that.
 	switch {
+	case e.OutletFailed && !e.Proven:
+		return ReasonCutFailed
+	case e.AckedAfterOff:
+		return ReasonStillAlive
 	case !e.Restarted:
 		return ReasonNotRestarted
 	case e.CleanShutdown || e.Ends[ledger.EndShutdown] > 0:
@@ -131,10 +137,6 @@ func (e Evidence) Counts() Reason {
 		return ReasonStreamsStopped
 	case e.Commanded && !e.IdleByDesign && e.LastAck > FreshAck:
 		return ReasonIdleAtCut
-	case e.AckedAfterOff:
-		return ReasonStillAlive
-	case e.OutletFailed && !e.Proven:
-		return ReasonCutFailed
 	case !e.Proven && e.Attest == "":
 		return ReasonProcessCrash
 	}
