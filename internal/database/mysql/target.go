@@ -23,7 +23,7 @@ type Target struct{ *DB }
 func (t Target) Await(ctx context.Context) error {
 	limit := 10 * time.Minute
 	if end, ok := ctx.Deadline(); ok {
-		limit = time.Until(end)
+		limit = time.Until(end).Round(time.Millisecond)
 	}
 	_, err := t.Wait(ctx, limit)
 	switch {

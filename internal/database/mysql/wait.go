@@ -46,7 +46,7 @@ func (d *DB) Wait(ctx context.Context, limit time.Duration) (time.Duration, erro
 		case <-whole.Done():
 			pause.Stop()
 			if err := ctx.Err(); err != nil {
-				return time.Since(start), fmt.Errorf("wait for the server: %w", err)
+				return time.Since(start), fmt.Errorf("wait for the server: %w: %w", err, last)
 			}
 			return time.Since(start), fmt.Errorf("%w after %v: %w", ErrNotUp, limit, last)
 		}
