@@ -86,12 +86,13 @@ func benchDSN(b *scenarios.Bench) (mysql.DSN, error) {
 	return withPassword, nil
 }
 
-// dropOther drops the schema that another run left behind.
-func dropOther(ctx context.Context, b *lab.Bench, db mysql.Target) error {
+// dropOther drops the schema that another run left behind; wait bounds the wait for
+// the server, which may have to start first.
+func dropOther(ctx context.Context, b *lab.Bench, db mysql.Target, wait time.Duration) error {
 	if err := b.Ready(ctx); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, time.Minute)
+	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	if err := db.Await(limited); err != nil {
 		return err
@@ -103,7 +104,11 @@ func dropOther(ctx context.Context, b *lab.Bench, db mysql.Target) error {
 func (a *app) progress(line *statusLine) func(campaign.Progress) {
 	var lastCycle uint32
 	var lastPhase string
+	before := -1 // cycles of earlier processes
 	return func(p campaign.Progress) {
+		if before < 0 {
+			before = p.Done
+		}
 		if !line.tty && (p.Phase != "verify" || p.Cycle == lastCycle && p.Phase == lastPhase) {
 			return
 		}
@@ -115,8 +120,8 @@ func (a *app) progress(line *statusLine) func(campaign.Progress) {
 			rate = p.Load.PerSecond()
 		}
 		left := "?"
-		if p.Done > 0 {
-			left = report.Duration((p.Elapsed / time.Duration(p.Done) * time.Duration(p.Planned-p.Done)).Round(time.Second))
+		if n := p.Done - before; n > 0 {
+			left = report.Duration((p.Elapsed / time.Duration(n) * time.Duration(p.Planned-p.Done)).Round(time.Second))
 		}
 		line.show(fmt.Sprintf("%s  cycle %d of %d  %s  %d acked  %.0f commits/s  findings: %s  %s left",
 			p.Scenario, p.Done+1, p.Planned, p.Phase, acked, rate, report.CountsText(p.Totals.Findings), left))

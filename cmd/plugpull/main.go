@@ -69,7 +69,11 @@ type app struct {
 func (a *app) signals() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := make(chan os.Signal, 4)
-	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) { // under nohup a run outlives its terminal
+			signal.Notify(c, s)
+		}
+	}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {

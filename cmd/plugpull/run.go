@@ -153,10 +153,11 @@ func (a *app) conclude(f *runFlags, reports []*report.Run, jobs []*job, failed e
 	}
 	interrupted := errors.Is(failed, campaign.ErrInterrupted)
 	if failed != nil && len(reports) > 0 {
-		defer fmt.Fprintf(a.errs, "plugpull: carry on with: plugpull run --resume %s\n", cmp.Or(f.resume, f.out))
+		failed = fmt.Errorf("%w\nCarry on with: plugpull run --resume %s", failed, cmp.Or(f.resume, f.out))
 	}
 	switch n := len(reports) - 1; {
 	case interrupted:
+		fmt.Fprintf(a.errs, "plugpull: %v\n", failed)
 		failed = nil
 	case errors.Is(failed, database.ErrNoServer) && !errors.Is(failed, campaign.ErrLeave) && n >= 0 && reports[n].Cycles != (report.Cycles{Planned: reports[n].Cycles.Planned}):
 		// After a cut a server that does not come back is an outcome, not a failure.
@@ -380,8 +381,10 @@ func (a *app) labBench(ctx context.Context, j *job, book *campaign.Book, clean b
 		}
 	}
 	if clean && book.Index.LastSession() == 0 {
-		if err := dropOther(ctx, b, db); err != nil {
-			return nil, errors.Join(err, b.Close())
+		if err := dropOther(ctx, b, db, j.bench.Timing.ServerWait); err != nil {
+			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+			defer cancel()
+			return nil, errors.Join(fmt.Errorf("drop what another run left on the server: %w", err), b.Leave(limited), b.Close())
 		}
 	}
 	return b, nil

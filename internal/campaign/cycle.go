@@ -126,11 +126,11 @@ func (c *cycle) load(ctx context.Context) error {
 		case <-due.C:
 			return c.idle(ctx)
 		case <-tick.C:
-			st := c.sess.Stats()
-			if p.AfterAcks > 0 && (st.Acked >= p.AfterAcks || st.Running == 0) {
+			if acked, running := c.sess.Acked(); p.AfterAcks > 0 && (acked >= p.AfterAcks || running == 0) {
 				return c.idle(ctx)
 			}
 			if now := clock.Now(); now.Sub(shown) > 100*time.Millisecond {
+				st := c.sess.Stats()
 				c.r.show(c.n, "load", &st)
 				shown = now
 			}
