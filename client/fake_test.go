@@ -113,6 +113,13 @@ func (l *fakeLedger) AppendAll(rs []ledger.Record) (ledger.LSN, error) {
 	return ledger.LSN(len(l.records)), nil
 }
 
+func (l *fakeLedger) Sync(ctx context.Context) error {
+	l.mu.Lock()
+	to := ledger.LSN(len(l.records))
+	l.mu.Unlock()
+	return l.SyncTo(ctx, to)
+}
+
 func (l *fakeLedger) SyncTo(ctx context.Context, to ledger.LSN) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -27,7 +27,9 @@ type Ledger interface {
 	Append(ledger.Record) (ledger.LSN, error)
 	// AppendAll adds records with no other between them.
 	AppendAll([]ledger.Record) (ledger.LSN, error)
-	// SyncTo blocks until everything up to the number is durable.
+	// Sync makes everything appended so far durable at once.
+	Sync(context.Context) error
+	// SyncTo blocks until everything up to the number is durable, in its own time.
 	SyncTo(context.Context, ledger.LSN) error
 	Durable() ledger.LSN
 	// Failed is closed when a write has failed; nothing is durable from then on.
@@ -38,11 +40,14 @@ type Ledger interface {
 type Config struct {
 	Params  workload.Params
 	Streams int // 1 to 1000
-	Session uint32
-	Cycle   uint32
-	Epoch   uint32
-	Token   uint64 // in the server's MEMORY table
-	Info    ledger.SessionInfo
+	// Witnesses is the number of streams beside them that append to a file;
+	// they are numbered from workload.FirstWitness.
+	Witnesses int
+	Session   uint32
+	Cycle     uint32
+	Epoch     uint32
+	Token     uint64 // in the server's MEMORY table
+	Info      ledger.SessionInfo
 	// First returns the first number that a stream has never reserved.
 	First  func(workload.Stream) workload.Seq
 	Ledger Ledger
@@ -95,10 +100,13 @@ func (s *Session) closeAll() {
 }
 
 func (s *Session) dial(ctx context.Context) error {
-	for i := 1; i <= s.cfg.Streams; i++ {
-		id := workload.Stream(i)
-		first := s.cfg.First(id)
-		s.streams = append(s.streams, newStream(s, id, first))
+	for i := range s.cfg.Streams {
+		id := workload.Stream(i + 1)
+		s.streams = append(s.streams, newStream(s, id, s.cfg.First(id)))
+	}
+	for i := range s.cfg.Witnesses {
+		id := workload.FirstWitness + workload.Stream(i)
+		s.streams = append(s.streams, newStream(s, id, s.cfg.First(id)))
 	}
 	errs := make([]error, len(s.streams))
 	var wg sync.WaitGroup
@@ -136,8 +144,12 @@ func (s *Session) writeHead(ctx context.Context) error {
 		{Kind: ledger.KindText, Code: uint8(ledger.TextSession), Session: s.cfg.Session, Text: info},
 	}
 	for _, st := range s.streams {
+		kind := ledger.DatabaseStream
+		if st.id.IsWitness() {
+			kind = ledger.WitnessStream
+		}
 		head = append(head, ledger.Record{Kind: ledger.KindStream, Session: s.cfg.Session, Stream: st.id,
-			Code: uint8(ledger.DatabaseStream), From: st.next, To: workload.Seq(st.conn.ID()), Sent: now})
+			Code: uint8(kind), From: st.next, To: workload.Seq(st.conn.ID()), Sent: now})
 	}
 	if _, err := s.cfg.Ledger.AppendAll(head); err != nil {
 		return err
@@ -147,12 +159,32 @@ func (s *Session) writeHead(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.cfg.Ledger.Sync(ctx); err != nil {
+		return err
+	}
 	for _, st := range s.streams {
 		if err := st.awaitReserved(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// TakeTurns commits in the caller's goroutine, one commit a stream in turn, until
+// every stream has ended: a session without chance. It takes the place of Start.
+func (s *Session) TakeTurns(ctx context.Context) {
+	s.start = s.cfg.Now()
+	for running := len(s.streams); running > 0; {
+		for _, st := range s.streams {
+			if !st.over && !st.turn(ctx) {
+				st.over = true
+				close(st.done)
+				running--
+			}
+		}
+	}
+	s.cancel()
+	close(s.ended)
 }
 
 // Start lets the streams commit. It returns at once.

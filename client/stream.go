@@ -35,6 +35,7 @@ type stream struct {
 	reserved workload.Seq
 	lsn      ledger.LSN
 	refusals int
+	over     bool // of a stream that takes turns
 	done     chan struct{}
 
 	mu    sync.Mutex
@@ -112,16 +113,18 @@ func (st *stream) mayNext(ctx context.Context) error {
 // run commits until something ends the stream.
 func (st *stream) run(ctx context.Context) {
 	defer close(st.done)
-	for {
-		select {
-		case <-st.s.stop:
-			st.finish(ledger.EndStopped, 0, nil)
-			return
-		default:
-		}
-		if !st.step(ctx) {
-			return
-		}
+	for st.turn(ctx) {
+	}
+}
+
+// turn commits one number unless the session was stopped; false when the stream has ended.
+func (st *stream) turn(ctx context.Context) bool {
+	select {
+	case <-st.s.stop:
+		st.finish(ledger.EndStopped, 0, nil)
+		return false
+	default:
+		return st.step(ctx)
 	}
 }
 

@@ -77,6 +77,7 @@ func (l *memoryLedger) AppendAll(rs []ledger.Record) (ledger.LSN, error) {
 	l.n += ledger.LSN(len(rs))
 	return l.n, nil
 }
+func (l *memoryLedger) Sync(context.Context) error               { return nil }
 func (l *memoryLedger) SyncTo(context.Context, ledger.LSN) error { return nil }
 func (l *memoryLedger) Durable() ledger.LSN                      { l.mu.Lock(); defer l.mu.Unlock(); return l.n }
 func (l *memoryLedger) Failed() <-chan struct{}                  { return nil }

@@ -38,6 +38,17 @@ const (
 	Churn Profile = "churn"
 )
 
+// Witness is the profile of witness streams: checksummed records appended to a file
+// beside the database, one a commit. It is not for users to choose.
+const Witness Profile = "witness"
+
+// FirstWitness is the first number of a witness stream; streams below it
+// commit to the database.
+const FirstWitness Stream = 0xff00
+
+// IsWitness reports whether a stream appends to a file beside the database.
+func (s Stream) IsWitness() bool { return s >= FirstWitness }
+
 // Profiles returns every profile in the order of the documentation.
 func Profiles() []Profile { return []Profile{Append, Transfer, Churn} }
 
@@ -51,6 +62,7 @@ const (
 	TableB            // the second half of a transfer
 	TableHead         // the head row of a transfer stream: one row a stream
 	TableChurn
+	TableWitness // no table: records of a file beside the database
 )
 
 // String returns the table's base name, to which a schema adds the epoch.
@@ -66,6 +78,8 @@ func (t Table) String() string {
 		return "transfer_head"
 	case TableChurn:
 		return "churn"
+	case TableWitness:
+		return "witness"
 	}
 	return fmt.Sprintf("table(%d)", uint8(t))
 }
@@ -79,6 +93,8 @@ func (p Profile) Tables() []Table {
 		return []Table{TableA, TableB, TableHead}
 	case Churn:
 		return []Table{TableChurn}
+	case Witness:
+		return []Table{TableWitness}
 	}
 	return nil
 }
@@ -119,6 +135,16 @@ func (p Params) Validate() error {
 	return errors.Join(errs...)
 }
 
+// ForWitness returns the parameters of the run's witness streams: fixed sizes, so
+// that a record's place in its file follows from its number.
+func (p Params) ForWitness() Params {
+	return Params{Run: p.Run, Profile: Witness, PayloadMin: WitnessPayload, PayloadMax: WitnessPayload}
+}
+
+// WitnessPayload is the size of a witness record's payload, in bytes: with its head a
+// record fills a block of 4 KiB, so that what befalls whole blocks befalls it too.
+const WitnessPayload = 4096 - 112
+
 // Op is one operation of a stream: one transaction.
 type Op struct {
 	Stream Stream
@@ -152,6 +178,8 @@ func (p Params) Steps(dst []Step, op Op) []Step {
 	switch p.Profile {
 	case Append:
 		return append(dst, Step{Insert, TableAppend, s, n, 1})
+	case Witness:
+		return append(dst, Step{Insert, TableWitness, s, n, 1})
 	case Transfer:
 		return append(dst,
 			Step{Insert, TableA, s, n, 1},
