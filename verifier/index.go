@@ -69,6 +69,7 @@ type streamIndex struct {
 // Index is what the first pass over a ledger collects. A campaign keeps it and
 // reads on where it stopped. It is not safe for concurrent use.
 type Index struct {
+	kind     ledger.StreamKind // streams of the other kind are passed over
 	epoch    uint32
 	next     ledger.LSN // the position to read on from
 	sessions []*session
@@ -79,7 +80,14 @@ type Index struct {
 	cutCommanded, cutObserved clock.Instant
 }
 
-// NewIndex returns an empty index.
+// NewWitnessIndex returns an empty index of the witness streams alone.
+func NewWitnessIndex() *Index {
+	ix := NewIndex()
+	ix.kind = ledger.WitnessStream
+	return ix
+}
+
+// NewIndex returns an empty index of the database streams.
 func NewIndex() *Index { return &Index{epoch: 1, byID: map[uint32]*session{}} }
 
 // Totals is what the ledger says of the whole run, whatever was verified.
@@ -196,6 +204,17 @@ func (ix *Index) stream(s workload.Stream) *streamIndex {
 
 func (ix *Index) add(r *ledger.Record) error {
 	switch r.Kind {
+	case ledger.KindPin:
+		// A table may hold rows of any stream number: the pin itself says what it is of.
+		if ledger.StreamKind(r.Errno) != ix.kind {
+			return nil
+		}
+	case ledger.KindStream, ledger.KindReserve, ledger.KindOutcome, ledger.KindSkip, ledger.KindEnd:
+		if r.Stream.IsWitness() != (ix.kind == ledger.WitnessStream) {
+			return nil
+		}
+	}
+	switch r.Kind {
 	case ledger.KindSession:
 		s := &session{id: r.Session, epoch: uint32(r.Count), position: ix.next,
 			cycle: r.Cycle, token: uint64(r.To),
@@ -206,7 +225,7 @@ func (ix *Index) add(r *ledger.Record) error {
 		ix.epoch = max(ix.epoch, s.epoch)
 	case ledger.KindStream:
 		s, st, err := ix.at(r)
-		if err != nil || ledger.StreamKind(r.Code) != ledger.DatabaseStream {
+		if err != nil || ledger.StreamKind(r.Code) != ix.kind {
 			return err
 		}
 		st.known = true

@@ -204,8 +204,8 @@ func (v *verification) noteUnreadable(u *UnreadableError) {
 // open makes the profile's judge and its cursors.
 func (j *judge) open(whole *UnreadableError) error {
 	switch j.v.in.Params.Profile {
-	case workload.Append:
-		c, err := j.cursor(workload.TableAppend, whole, j.next)
+	case workload.Append, workload.Witness:
+		c, err := j.cursor(j.v.in.Params.Profile.Tables()[0], whole, j.next)
 		j.profile = &appendJudge{j: j, rows: c}
 		return err
 	case workload.Transfer:

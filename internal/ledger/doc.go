@@ -49,7 +49,7 @@
 //	5 skip     session, stream; from..to were certainly not sent
 //	6 end      session, stream; code = end; from = last number sent, zero for none; answered = now; errno
 //	7 mark     code = mark; session; cycle; answered; count
-//	8 pin      code = pin class; session and cycle of the verification; stream; from..to; count = commits charged; answered = now
+//	8 pin      code = pin class; session and cycle of the verification; stream; from..to; count = commits charged; errno = stream kind; answered = now
 //	9 text     code = text key; stream = chunk number; session; byte 8 = length of this
 //	           chunk, 0–51, plus 128 on the last chunk; bytes 9–59 the chunk. No other record stands between two chunks
 package ledger
