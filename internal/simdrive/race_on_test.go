@@ -1,0 +1,5 @@
+//go:build race
+
+package simdrive
+
+const raceEnabled = true
