@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"plugpull/internal/simdrive"
 	"plugpull/internal/workload"
 )
 
@@ -24,7 +25,7 @@ const (
 // BenchKind names a kind of bench.
 type BenchKind string
 
-// The kinds of bench. Only Lab exists so far.
+// The kinds of bench. Lab and Embedded exist so far.
 const (
 	Embedded BenchKind = "embedded"
 	Loop     BenchKind = "loop"
@@ -43,6 +44,11 @@ type Scenario struct {
 	Cycles   int // how many, unless the command line says otherwise
 	Database DatabasePolicy
 	Verify   Verify
+	// The rest is for the embedded bench.
+	Drive   Drive
+	SQLite  SQLite
+	Control Control
+	Witness bool // a stream appends to a file beside the database
 	// Source is the file as it was read.
 	Source []byte
 }
@@ -66,6 +72,37 @@ type Cut struct {
 	// Idle, when not zero, stops the streams at that moment and cuts this
 	// long after the last acknowledgement.
 	Idle time.Duration
+	// Ops is a span from which each cycle of the embedded bench draws the drive operation
+	// (write or flush, counted from the load's start) at which the power goes.
+	Ops Ops
+}
+
+// Ops is a span of drive operations, both ends included.
+type Ops struct{ Min, Max int }
+
+// Drive is the simulated drive.
+type Drive struct {
+	Survive      simdrive.Survive // what is left of volatile data at a cut
+	Tear         int              // bytes: 512 or 4096
+	WriteThrough bool
+	Cache        int  // bytes of volatile cache; 0: unbounded
+	SyncByFUA    bool // the file layer writes with FUA and never flushes
+	WriteLatency time.Duration
+	FlushLatency time.Duration
+	Faults       []simdrive.Fault
+}
+
+// SQLite is the embedded bench's database.
+type SQLite struct {
+	Journal        string // wal, delete, truncate or persist
+	Synchronous    string // off, normal, full or extra
+	AutoCheckpoint int    // WAL pages
+}
+
+// Control is the planted fault that must show a loss before a durable verdict counts.
+type Control struct {
+	Fault  *simdrive.Fault // nil: none
+	Cycles int
 }
 
 // Range is a span of time, both ends included.
@@ -113,11 +150,15 @@ func Parse(file string, data []byte) (Scenario, error) {
 		sc.Expect = choice(s, "expect", "", Durable, Lossy, Refused)
 		sc.Benches = benches(s)
 		sc.Load = load(s.sub("load"))
-		sc.Cut = cut(s.sub("cut"))
+		embedded := slices.Contains(sc.Benches, Embedded)
+		sc.Cut = cut(s.sub("cut"), embedded)
 		s.require("cycles", "a number of cycles")
 		sc.Cycles = s.number("cycles", 0, 1, 1_000_000)
 		sc.Database = databasePolicy(s.sub("database"))
 		sc.Verify = verify(s.sub("verify"))
+		if embedded {
+			sc.embedded(s)
+		}
 	})
 	if err != nil {
 		return Scenario{}, err
@@ -134,13 +175,16 @@ func benches(s *section) []BenchKind {
 		switch {
 		case slices.Contains(kinds, kind):
 			s.problem("bench", "%q twice, want it once", word)
-		case kind == Lab:
+		case kind == Lab, kind == Embedded:
 			kinds = append(kinds, kind)
-		case slices.Contains([]BenchKind{Embedded, Loop, VM}, kind):
-			s.problem("bench", "%q is not in this version, want lab", word)
+		case kind == Loop, kind == VM:
+			s.problem("bench", "%q is not in this version, want lab or embedded", word)
 		default:
-			s.problem("bench", "%q, want lab", word)
+			s.problem("bench", "%q, want lab or embedded", word)
 		}
+	}
+	if len(kinds) > 1 {
+		s.problem("bench", "lab and embedded take different keys, want one of them a file")
 	}
 	return kinds
 }
@@ -166,9 +210,18 @@ func load(s *section) Workload {
 	return l
 }
 
-func cut(s *section) Cut {
+func cut(s *section, embedded bool) Cut {
 	defer s.done()
 	var c Cut
+	if embedded {
+		const want = "a number of drive operations or a span, such as 50..400"
+		s.require("ops", want)
+		c.Ops = parsed(s, "ops", want, Ops{}, func(text string) (Ops, bool) {
+			a, b, ok := span(text, strconv.Atoi)
+			return Ops{a, b}, ok && a >= 1 && b >= a && b <= 1_000_000
+		})
+		return c
+	}
 	// A cycle counts only with an acknowledgement in the last 100 ms before the
 	// cut, so that shorter loads would be drawn for nothing.
 	const least, most = 200 * time.Millisecond, time.Hour
