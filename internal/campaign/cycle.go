@@ -10,6 +10,7 @@ import (
 	"plugpull/client"
 	"plugpull/internal/clock"
 	"plugpull/internal/ledger"
+	"plugpull/internal/workload"
 	"plugpull/verifier"
 )
 
@@ -31,7 +32,10 @@ type CycleResult struct {
 	Ends         map[string]int      `json:"ends"`
 	LastAckToCut time.Duration       `json:"last_ack_to_cut_ns"`
 	Rows         uint64              `json:"rows"`
-	Whole        bool                `json:"whole"` // everything was verified, not the last cycles alone
+	WitnessAcked uint64              `json:"witness_acked,omitempty"`
+	Witness      verifier.Counts     `json:"witness_findings"`
+	Replay       string              `json:"replay,omitempty"` // the command that replays this cycle alone
+	Whole        bool                `json:"whole"`            // everything was verified, not the last cycles alone
 	Split        map[string]duration `json:"split"`
 }
 
@@ -45,6 +49,8 @@ type cycle struct {
 	sess  *client.Session
 	phase clock.Instant
 	alive bool // a stream went on after the cut until it was stopped
+	// unreadable is the bench's evidence that nothing can be read.
+	unreadable string
 }
 
 // What ends a run, for errors.Is.
@@ -59,9 +65,13 @@ var (
 func (c *cycle) run(ctx context.Context) error {
 	c.res = CycleResult{Cycle: c.n, Split: map[string]duration{}, Ends: map[string]int{}}
 	c.phase = clock.Now()
+	if b, ok := c.r.Bench.(Stepping); ok {
+		return c.play(ctx, b)
+	}
 	if err := c.prepare(ctx); err != nil {
 		return err
 	}
+	c.sess.Start()
 	if err := c.load(ctx); err != nil {
 		if failed := errors.Join(c.endStreams(ctx, 0), c.void()); failed != nil {
 			return fmt.Errorf("cycle %d: end it before its cut: %w", c.n, failed)
@@ -77,6 +87,35 @@ func (c *cycle) run(ctx context.Context) error {
 	return c.verify(ctx)
 }
 
+// play is run for a bench that steps through load and cut by itself.
+func (c *cycle) play(ctx context.Context, b Stepping) error {
+	if err := b.Renew(ctx, c.n); err != nil {
+		return fmt.Errorf("cycle %d: renew the device: %w", c.n, err)
+	}
+	// The older sessions' tables went with the older device. Epoch and numbers follow from
+	// the cycle's, so that it can be replayed alone.
+	if err := c.markCount(ledger.MarkEpoch, b.Now(), uint64(c.n)); err != nil {
+		return err
+	}
+	c.r.Load.First = workload.Seq(c.n)<<32 + 1
+	if err := c.prepare(ctx); err != nil {
+		return err
+	}
+	cut, err := b.Play(ctx, c.sess)
+	c.res.Cut = cut
+	if err != nil {
+		return errors.Join(fmt.Errorf("cycle %d: play: %w", c.n, err), c.endStreams(ctx, 0))
+	}
+	if err := errors.Join(c.mark(ledger.MarkCutCommanded, cut.Commanded), c.mark(ledger.MarkCutObserved, cut.Observed)); err != nil {
+		return err
+	}
+	c.took("load")
+	if err := c.restore(ctx); err != nil {
+		return err
+	}
+	return c.verify(ctx)
+}
+
 // took closes a phase of the cycle's split.
 func (c *cycle) took(phase string) {
 	now := clock.Now()
@@ -84,9 +123,11 @@ func (c *cycle) took(phase string) {
 	c.phase = now
 }
 
-func (c *cycle) mark(m ledger.Mark, at clock.Instant) error {
+func (c *cycle) mark(m ledger.Mark, at clock.Instant) error { return c.markCount(m, at, 0) }
+
+func (c *cycle) markCount(m ledger.Mark, at clock.Instant, count uint64) error {
 	_, err := c.r.Book.Append(ledger.Record{Kind: ledger.KindMark, Code: uint8(m), Cycle: c.n,
-		Session: c.res.Session, Answered: at})
+		Session: c.res.Session, Answered: at, Count: count})
 	if err != nil {
 		return fmt.Errorf("mark %q in the ledger: %w", m, err)
 	}
@@ -95,7 +136,7 @@ func (c *cycle) mark(m ledger.Mark, at clock.Instant) error {
 
 func (c *cycle) prepare(ctx context.Context) error {
 	c.r.show(c.n, "prepare", nil)
-	if err := errors.Join(c.r.Folder.Note(c.n, "prepare", ""), c.mark(ledger.MarkCycle, clock.Now())); err != nil {
+	if err := errors.Join(c.r.Folder.Note(c.n, "prepare", ""), c.mark(ledger.MarkCycle, c.r.now())); err != nil {
 		return err
 	}
 	sess, err := c.r.Book.Begin(ctx, c.r.Bench.Database(), c.r.Load, c.n)
@@ -103,7 +144,6 @@ func (c *cycle) prepare(ctx context.Context) error {
 		return fmt.Errorf("cycle %d: begin the session: %w", c.n, err)
 	}
 	c.sess, c.res.Session = sess, c.r.Book.Index.LastSession()+1
-	sess.Start()
 	c.took("prepare")
 	return nil
 }
@@ -219,19 +259,25 @@ func (c *cycle) restore(ctx context.Context) error {
 	if err := c.r.Folder.Note(c.n, "on", "about to restore the power"); err != nil {
 		return err
 	}
-	if err := c.r.Bench.Restore(ctx); err != nil {
+	err := c.r.Bench.Restore(ctx)
+	if lost := (*verifier.UnreadableError)(nil); errors.As(err, &lost) {
+		c.unreadable = lost.Err.Error()
+	} else if err != nil {
 		return fmt.Errorf("cycle %d: restore the power: %w", c.n, err)
 	}
-	if err := errors.Join(c.r.Folder.Note(c.n, "on done", ""), c.mark(ledger.MarkRestored, clock.Now())); err != nil {
+	if err := errors.Join(c.r.Folder.Note(c.n, "on done", ""), c.mark(ledger.MarkRestored, c.r.now())); err != nil {
 		return err
 	}
 	c.took("restore")
+	if c.unreadable != "" {
+		return nil
+	}
 	c.r.show(c.n, "recover", nil)
 	if err := c.r.await(ctx); err != nil {
 		return err
 	}
 	c.took("recover")
-	return c.mark(ledger.MarkRecovered, clock.Now())
+	return c.mark(ledger.MarkRecovered, c.r.now())
 }
 
 func (c *cycle) verify(ctx context.Context) error {
@@ -239,7 +285,7 @@ func (c *cycle) verify(ctx context.Context) error {
 		return err
 	}
 	c.r.show(c.n, "verify", nil)
-	e := Exam{Cycle: c.n, FromSession: c.r.window(c.n), Evidence: c.evidence(), Keep: c.keep}
+	e := Exam{Cycle: c.n, FromSession: c.r.window(c.n), Evidence: c.evidence(), Unreadable: c.unreadable, Keep: c.keep}
 	c.res.Whole = e.FromSession == 0
 	_, err := c.r.Book.Examine(ctx, c.r.Bench.Database(), e)
 	if err != nil {
@@ -257,6 +303,9 @@ func (c *cycle) evidence() verifier.Evidence {
 func (c *cycle) keep(x *Examination) error {
 	c.took("verify")
 	c.res.take(x)
+	if c.r.Replay != nil && c.res.Counts.Total()+c.res.Witness.Total() > 0 {
+		c.res.Replay = c.r.Replay(c.n)
+	}
 	if x.ScanErr != nil {
 		c.r.Log.Warn("the survivors could not be read", "cycle", c.n, "err", x.ScanErr)
 	}
@@ -278,5 +327,8 @@ func (res *CycleResult) take(x *Examination) {
 	if v := x.Result; v != nil {
 		res.Counts, res.Findings, res.Unreadable, res.Rows = v.Counts, v.Findings, v.Unreadable, v.Rows
 		res.LossWindow, res.WindowBound = v.LossWindow, v.LossWindowBound
+	}
+	if w := x.Witness; w != nil {
+		res.WitnessAcked, res.Witness = w.Acked, w.Counts
 	}
 }

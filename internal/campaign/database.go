@@ -48,6 +48,15 @@ type Database interface {
 	Store
 }
 
+// Witnessing is a database that can have witness streams beside it: they append
+// checksummed records to a file on the same filesystem.
+type Witnessing interface {
+	// DialWitness opens the file for a stream's records; p is of the witness profile.
+	DialWitness(ctx context.Context, p workload.Params) (client.Conn, error)
+	// WitnessSurvivors reads the records that are left.
+	WitnessSurvivors(p workload.Params) (verifier.Survivors, error)
+}
+
 // identityKeys are the facts that make a server the same server. Its version may change.
 var identityKeys = []string{"hostname", "port", "datadir", "server_uuid"}
 

@@ -35,8 +35,10 @@ type Exam struct {
 // Examination is the outcome of one verification.
 type Examination struct {
 	// Result is nil when nothing could be compared; ScanErr then says why.
-	Result   *verifier.Result
-	ScanErr  error
+	Result  *verifier.Result
+	ScanErr error
+	// Witness is what the witness streams lost; nil without any.
+	Witness  *verifier.Result
 	Before   verifier.Counts // findings of earlier verifications
 	Evidence verifier.Evidence
 	// Reason is why the cut does not count; empty when it does.
@@ -53,11 +55,19 @@ func (x *Examination) Counts() verifier.Counts {
 	return x.Result.Counts
 }
 
+// WitnessCounts are the findings of this verification on the witness streams.
+func (x *Examination) WitnessCounts() verifier.Counts {
+	if x.Witness == nil {
+		return verifier.Counts{}
+	}
+	return x.Witness.Counts
+}
+
 // Verdict judges all cuts that the ledger knows of, this one included. Any finding
 // makes it lossy; what this cut proves decides the rest.
 func (x *Examination) Verdict() verifier.Verdict {
 	switch {
-	case x.Before.Total()+x.Counts().Total() > 0:
+	case x.Before.Total()+x.Counts().Total()+x.WitnessCounts().Total() > 0:
 		return verifier.Lossy
 	case x.Reason == verifier.ReasonNone:
 		return verifier.Durable
@@ -85,6 +95,9 @@ func (b *Book) Examine(ctx context.Context, db Database, e Exam) (*Examination, 
 	}
 	x.fromLedger()
 	if err := b.compare(ctx, db, e, x); err != nil {
+		return nil, err
+	}
+	if err := b.compareWitness(ctx, db, e, x); err != nil {
 		return nil, err
 	}
 	x.Reason = x.Evidence.Counts()
@@ -189,15 +202,34 @@ func (b *Book) compare(ctx context.Context, db Database, e Exam, x *Examination)
 	return err
 }
 
+// compareWitness does the same for the witness streams, whose records lie in a file.
+func (b *Book) compareWitness(ctx context.Context, db Database, e Exam, x *Examination) error {
+	w, ok := db.(Witnessing)
+	if b.Witness == nil || !ok || x.Session.Epoch != b.Index.Epoch() {
+		return nil
+	}
+	p := b.Config.ForWitness()
+	in := verifier.Input{Params: p, Index: b.Witness, Open: b.read, FromSession: e.FromSession, Unreadable: e.Unreadable}
+	if e.Unreadable == "" {
+		var err error
+		if in.Survivors, err = w.WitnessSurvivors(p); err != nil {
+			return fmt.Errorf("read the witness file: %w", err)
+		}
+	}
+	res, err := verifier.Verify(ctx, in)
+	x.Witness = res
+	return err
+}
+
 // record appends the pins, and the mark that says that they are complete. A crash in
 // between leaves some findings to be found again: each is counted once either way.
 func (b *Book) record(ctx context.Context, e Exam, x *Examination) error {
 	now := clock.Now()
 	var rs []ledger.Record
 	if x.Result != nil && x.Evidence.Restarted {
-		for _, p := range x.Result.Pins {
-			rs = append(rs, ledger.Record{Kind: ledger.KindPin, Code: uint8(p.Class), Session: x.Session.Session, Cycle: e.Cycle,
-				Stream: p.Stream, From: p.From, To: p.To, Count: charged(p.Class, p.From, p.To), Answered: now})
+		rs = pinRecords(rs, x, x.Result.Pins, ledger.DatabaseStream, e.Cycle, now)
+		if x.Witness != nil {
+			rs = pinRecords(rs, x, x.Witness.Pins, ledger.WitnessStream, e.Cycle, now)
 		}
 		if x.Result.Counts.Unreadable > 0 {
 			rs = append(rs, ledger.Record{Kind: ledger.KindMark, Code: uint8(ledger.MarkEpoch), Cycle: e.Cycle,
@@ -212,6 +244,14 @@ func (b *Book) record(ctx context.Context, e Exam, x *Examination) error {
 		}
 	}
 	return b.Refresh(ctx)
+}
+
+func pinRecords(rs []ledger.Record, x *Examination, pins []verifier.Pin, kind ledger.StreamKind, cycle uint32, now clock.Instant) []ledger.Record {
+	for _, p := range pins {
+		rs = append(rs, ledger.Record{Kind: ledger.KindPin, Code: uint8(p.Class), Session: x.Session.Session, Cycle: cycle,
+			Stream: p.Stream, From: p.From, To: p.To, Count: charged(p.Class, p.From, p.To), Errno: uint32(kind), Answered: now})
+	}
+	return rs
 }
 
 func charged(c ledger.PinClass, from, to workload.Seq) uint64 {

@@ -15,15 +15,21 @@ func (r *Runner) report(failed error) *report.Run {
 	rep := &report.Run{Schema: report.Schema, Run: r.Book.Config.Run.String(), Scenario: r.Plan.Scenario, Bench: r.BenchName,
 		Seed: r.Plan.Seed, Expected: r.Plan.Expected, Findings: t.Findings.Plus(r.pending), Folder: r.Folder.Path,
 		Commits: report.Commits{Acked: t.Acked, Refused: t.Refused, Unknown: t.Unknown, PerSecond: t.PerSecond()},
-		Control: report.Control{Kind: report.NoControl}}
+		Control: r.Control}
 	rep.Cycles.Planned, rep.Cycles.Interrupted = r.Plan.Cycles, r.void
 	var window, bound time.Duration
+	var witness report.Witness
 	reasons := map[verifier.Reason]int{}
 	for _, res := range r.results {
 		window, bound = max(window, res.LossWindow), max(bound, res.WindowBound)
-		if res.Counts.Total() > 0 {
+		if res.Counts.Total()+res.Witness.Total() > 0 {
 			rep.Cycles.Lossy++
+			if rep.Replay == "" {
+				rep.Replay = res.Replay
+			}
 		}
+		witness.Acked += res.WitnessAcked
+		witness.Findings = witness.Findings.Plus(res.Witness)
 		switch {
 		case res.Reason == verifier.ReasonNone:
 			rep.Cycles.Counted++
@@ -38,18 +44,24 @@ func (r *Runner) report(failed error) *report.Run {
 	}
 	rep.LossWindowMS, rep.LossWindowBoundMS = report.Milliseconds(window), report.Milliseconds(bound)
 	rep.Bound = report.NewBound(rep.Cycles.Lossy, rep.Cycles.Counted)
+	if r.Load.Witnesses > 0 {
+		rep.Witness = &witness
+	}
+	rep.Attribute()
 	rep.Verdict, rep.Reason = verdict(rep, reasons, failed)
 	return rep
 }
 
 func verdict(rep *report.Run, reasons map[verifier.Reason]int, failed error) (string, verifier.Reason) {
 	switch {
-	case rep.Findings.Total() > 0:
+	case rep.Findings.Total() > 0, rep.Witness != nil && rep.Witness.Findings.Total() > 0:
 		return verifier.Lossy.String(), verifier.ReasonNone
 	case errors.Is(failed, database.ErrNoServer):
 		return verifier.Inconclusive.String(), verifier.ReasonNoServer
 	case failed != nil && !errors.Is(failed, ErrInterrupted):
 		return verifier.Inconclusive.String(), verifier.ReasonFailed
+	case rep.Control.Kind != report.NoControl && rep.Control.Lost == 0:
+		return verifier.Inconclusive.String(), verifier.ReasonControlFailed
 	case rep.Cycles.Counted > 0:
 		return verifier.Durable.String(), verifier.ReasonNone
 	}

@@ -54,7 +54,11 @@ type Runner struct {
 	// ServerWait bounds the wait for the server after a restore.
 	ServerWait time.Duration
 	BenchName  string
-	Log        *slog.Logger
+	// Control is what the planted fault showed; its Kind is report.NoControl without one.
+	Control report.Control
+	// Replay returns the command that replays a cycle alone; nil where none can.
+	Replay func(cycle uint32) string
+	Log    *slog.Logger
 	// Stop is closed when the run is to end in order.
 	Stop <-chan struct{}
 	// Show is called with each step; may be nil.
@@ -65,6 +69,14 @@ type Runner struct {
 	resumed bool // the next verification is of everything
 	pending verifier.Counts
 	void    int
+}
+
+// now is the time that the streams live in.
+func (r *Runner) now() clock.Instant {
+	if r.Load.Now != nil {
+		return r.Load.Now()
+	}
+	return clock.Now()
 }
 
 func (r *Runner) show(n uint32, phase string, st *client.Stats) {
@@ -79,6 +91,7 @@ func (r *Runner) show(n uint32, phase string, st *client.Stats) {
 // left as configured.
 func (r *Runner) Run(ctx context.Context) (*report.Run, error) {
 	r.start = clock.Now()
+	_, r.Folder.Simulated = r.Bench.(Stepping)
 	err := r.recall()
 	if err == nil {
 		err = r.Bench.Ready(ctx)
@@ -156,6 +169,9 @@ func (r *Runner) await(ctx context.Context) error {
 // whose unknown commits were not pinned yet are always within it.
 func (r *Runner) window(n uint32) uint32 {
 	done := len(r.results) + 1
+	if _, ok := r.Bench.(Stepping); ok {
+		return 0 // a cycle's epoch is all there is
+	}
 	if r.resumed || done >= r.Plan.Cycles || r.Plan.AllEvery > 0 && done%r.Plan.AllEvery == 0 || done <= r.Plan.Last {
 		return 0
 	}
@@ -224,6 +240,9 @@ func (r *Runner) afterCrash(ctx context.Context) error {
 	}
 	if n := len(r.results); n > 0 && r.results[n-1].Session == last.Session {
 		return nil
+	}
+	if _, ok := r.Bench.(Stepping); ok {
+		return nil // the simulated device ended with its process, and each cycle has its own
 	}
 	r.resumed = true
 	r.show(last.Cycle, "look at the interrupted cycle", nil)

@@ -26,15 +26,40 @@ type Book struct {
 	Path   string
 	Config ledger.Config
 	// Index has read the ledger up to the last Refresh.
-	Index  *verifier.Index
-	Server map[string]string // the recorded one; nil before the first session
-	Boot   string            // the control host's boot at the last session
-	Cycle  uint32            // the last
+	Index *verifier.Index
+	// Witness has read the witness streams' part of it; nil where nobody asked for them.
+	Witness *verifier.Index
+	Server  map[string]string // the recorded one; nil before the first session
+	Boot    string            // the control host's boot at the last session
+	Cycle   uint32            // the last
 	// Dropped is the torn tail that was cut off when the ledger was opened.
 	Dropped ledger.Tail
 	// WallBack is how far the wall clock stands behind the last session's; zero
 	// when it does not. No interval is measured with it.
 	WallBack time.Duration
+	// idle are readers that wait for their next pass: their buffers are large.
+	idle []*ledger.Reader
+}
+
+// Close ends the writer and the readers.
+func (b *Book) Close() error {
+	errs := []error{b.Writer.Close()}
+	for _, r := range b.idle {
+		errs = append(errs, r.Close())
+	}
+	b.idle = nil
+	return errors.Join(errs...)
+}
+
+// pass is a reader that goes back to its book.
+type pass struct {
+	*ledger.Reader
+	b *Book
+}
+
+func (p pass) Close() error {
+	p.b.idle = append(p.b.idle, p.Reader)
+	return nil
 }
 
 // CreateBook makes a new ledger.
@@ -81,24 +106,41 @@ func (b *Book) Refresh(ctx context.Context) error {
 	if err := b.Sync(ctx); err != nil {
 		return err
 	}
-	r, err := b.read(b.Index.Next())
+	for _, ix := range []*verifier.Index{b.Index, b.Witness} {
+		if ix == nil {
+			continue
+		}
+		if err := b.readOn(ix); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Book) readOn(ix *verifier.Index) error {
+	r, err := b.read(ix.Next())
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	return b.Index.Read(r)
+	return ix.Read(r)
 }
 
 // read opens the ledger at a position.
 func (b *Book) read(at ledger.LSN) (verifier.Records, error) {
-	r, err := ledger.OpenReader(b.Path)
-	if err != nil {
-		return nil, err
+	var r *ledger.Reader
+	if n := len(b.idle); n > 0 {
+		r, b.idle = b.idle[n-1], b.idle[:n-1]
+	} else {
+		var err error
+		if r, err = ledger.OpenReader(b.Path); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.Seek(at); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	return r, nil
+	return pass{r, b}, nil
 }
 
 // Load is what a session commits, and what it tolerates.
@@ -108,7 +150,17 @@ type Load struct {
 	AllowBinlog     bool
 	Bench, Scenario string
 	Plugpull        string // version
+	// Witnesses is the number of witness streams, for a Witnessing database.
+	Witnesses int
+	// First is the least number that a session begins with.
+	First workload.Seq
+	// Now is the clock that the streams live in; nil is the control host's.
+	Now func() clock.Instant
 }
+
+// simulatedBoot is the boot id of sessions in a simulated time, which can be
+// compared with no other.
+const simulatedBoot = "simulated"
 
 // Begin checks the server against the ledger, prepares the tables and opens a
 // session. No commit is sent before the session is started.
@@ -139,27 +191,51 @@ func (b *Book) Begin(ctx context.Context, db Database, load Load, cycle uint32) 
 	if err := db.PutToken(ctx, id, token); err != nil {
 		return nil, fmt.Errorf("write the session's token: %w", err)
 	}
-	boot, err := clock.BootID()
+	boot, err := load.bootID()
 	if err != nil {
 		return nil, err
 	}
+	if load.Witnesses > 0 && b.Witness == nil {
+		b.Witness = verifier.NewWitnessIndex()
+		if err := b.readOn(b.Witness); err != nil {
+			return nil, err
+		}
+	}
 	wall := time.Now()
 	s, err := client.Open(ctx, client.Config{
-		Params: b.Config.Params, Streams: load.Streams,
+		Params: b.Config.Params, Streams: load.Streams, Witnesses: load.Witnesses, Now: load.Now,
 		Session: id, Cycle: cycle, Epoch: epoch, Token: token,
-		Info: ledger.SessionInfo{BootID: boot.String(), Wall: wall.Format(time.RFC3339Nano), Plugpull: load.Plugpull,
+		Info: ledger.SessionInfo{BootID: boot, Wall: wall.Format(time.RFC3339Nano), Plugpull: load.Plugpull,
 			Server: said(facts), Bench: load.Bench, Scenario: load.Scenario},
-		First:  func(s workload.Stream) workload.Seq { return b.Index.Reserved(s) + 1 },
+		First:  func(s workload.Stream) workload.Seq { return max(b.reserved(s)+1, load.First) },
 		Ledger: b.Writer, Wall: wall,
-		Dial: func(ctx context.Context, _ workload.Stream) (client.Conn, error) {
+		Dial: func(ctx context.Context, s workload.Stream) (client.Conn, error) {
+			if w, ok := db.(Witnessing); ok && s.IsWitness() {
+				return w.DialWitness(ctx, b.Config.ForWitness())
+			}
 			return db.Dial(ctx, b.Config.Params, epoch)
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	b.Server, b.Boot = facts.Identity, boot.String()
+	b.Server, b.Boot = facts.Identity, boot
 	return s, nil
+}
+
+func (b *Book) reserved(s workload.Stream) workload.Seq {
+	if s.IsWitness() {
+		return b.Witness.Reserved(s)
+	}
+	return b.Index.Reserved(s)
+}
+
+func (l *Load) bootID() (string, error) {
+	if l.Now != nil {
+		return simulatedBoot, nil
+	}
+	id, err := clock.BootID()
+	return id.String(), err
 }
 
 // said is all that the server said of itself, for the ledger.

@@ -41,7 +41,14 @@ type Run struct {
 	LossWindowBoundMS float64 `json:"loss_window_bound_ms"`
 	Bound             Bound   `json:"bound"`
 	Control           Control `json:"control"`
-	Folder            string  `json:"folder,omitempty"`
+	// Replay is the command that replays the first cycle with a finding alone; empty where
+	// none can.
+	Replay string `json:"replay,omitempty"`
+	// Witness counts the commits of the witness streams; absent without any.
+	Witness *Witness `json:"witness,omitempty"`
+	// Attribution says what lost it, where a witness tells; empty otherwise.
+	Attribution string `json:"attribution,omitempty"`
+	Folder      string `json:"folder,omitempty"`
 }
 
 // Cycles counts cycles. Interrupted ones are run again and are in none but Interrupted.
@@ -75,6 +82,29 @@ type Control struct {
 	Cuts int    `json:"cuts"`
 }
 
+// Witness counts what was appended to a file beside the database, and what of it was lost.
+type Witness struct {
+	Acked    uint64          `json:"acked"`
+	Findings verifier.Counts `json:"findings"`
+}
+
+// The attributions.
+const (
+	AttributeDrive    = "drive or filesystem"
+	AttributeDatabase = "database or its settings"
+)
+
+// Attribute says which layer lost something, as far as a witness can tell.
+func (r *Run) Attribute() {
+	switch {
+	case r.Witness == nil || r.Findings.Total()+r.Witness.Findings.Total() == 0:
+	case r.Witness.Findings.Total() > 0:
+		r.Attribution = AttributeDrive
+	default:
+		r.Attribution = AttributeDatabase
+	}
+}
+
 // NewBound returns the bound for lossy of counted cuts.
 func NewBound(lossy, counted int) Bound {
 	return Bound{Confidence, stats.UpperBound(min(lossy, counted), counted, Confidence)}
@@ -104,7 +134,10 @@ func (r *Run) Headline() string {
 		if r.Attested != "" {
 			s += "; that " + r.AttestedText() + " is attested, not proven"
 		}
-		if r.Control.Kind == NoControl {
+		switch r.Control.Kind {
+		default:
+			s += fmt.Sprintf("; the control (%s) lost %d commits in %s", r.Control.Kind, r.Control.Lost, count(r.Control.Cuts, "cut"))
+		case NoControl:
 			s += "; without a control, so nothing shows that this bench can see a loss"
 		}
 		return s

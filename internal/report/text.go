@@ -1,31 +1,44 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
 	"plugpull/verifier"
 )
 
-// WriteTable writes a row a run.
+// WriteTable writes a row a run. The column attribution is there when a witness could tell.
 func WriteTable(w io.Writer, runs []*Run) error {
+	attributed := slices.ContainsFunc(runs, func(r *Run) bool { return r.Witness != nil })
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "scenario\tcuts counted\tacked\tcommits/s\tlost\tother\tloss window\tverdict\texpected\t")
+	head := "scenario\tcuts counted\tacked\tcommits/s\tlost\tother\tloss window\tverdict\texpected\t"
+	if attributed {
+		head += "lost by\t"
+	}
+	fmt.Fprintln(t, head)
 	for _, r := range runs {
-		mark := ""
-		if !r.AsExpected() {
-			mark = "  <- not as expected"
-		}
-		verdict := r.Verdict
-		if r.Reason != "" && r.Verdict == verifier.Inconclusive.String() {
-			verdict += " (" + string(r.Reason) + ")"
-		}
-		fmt.Fprintf(t, "%s\t%d of %d\t%d\t%.0f\t%d\t%d\t%s\t%s\t%s%s\t\n", r.Scenario, r.Cycles.Counted, r.Cycles.Planned,
-			r.Commits.Acked, r.Commits.PerSecond, r.Findings.Lost(), r.Findings.Other(), window(r.LossWindowMS), verdict, r.Expected, mark)
+		fmt.Fprintln(t, r.row(attributed))
 	}
 	return t.Flush()
+}
+
+func (r *Run) row(attributed bool) string {
+	verdict, expected, by := r.Verdict, r.Expected, ""
+	if r.Reason != "" && r.Verdict == verifier.Inconclusive.String() {
+		verdict += " (" + string(r.Reason) + ")"
+	}
+	if !r.AsExpected() {
+		expected += "  <- not as expected"
+	}
+	if attributed {
+		by = cmp.Or(r.Attribution, "-") + "\t"
+	}
+	return fmt.Sprintf("%s\t%d of %d\t%d\t%.0f\t%d\t%d\t%s\t%s\t%s\t%s", r.Scenario, r.Cycles.Counted, r.Cycles.Planned,
+		r.Commits.Acked, r.Commits.PerSecond, r.Findings.Lost(), r.Findings.Other(), window(r.LossWindowMS), verdict, expected, by)
 }
 
 func window(ms float64) string {
