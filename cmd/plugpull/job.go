@@ -38,13 +38,17 @@ func (j *job) book() (*campaign.Book, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s/run.json: run: %w", j.folder.Path, err)
 	}
-	dsn, err := mysql.ParseDSN(j.bench.Database.DSN)
-	if err != nil {
-		return nil, usage.Wrap(err)
+	cfg := ledger.Config{Database: "sqlite", Schema: "main"}
+	if j.bench.Kind == scenarios.Lab {
+		dsn, err := mysql.ParseDSN(j.bench.Database.DSN)
+		if err != nil {
+			return nil, usage.Wrap(err)
+		}
+		cfg.Database, cfg.Schema = "mysql", dsn.Schema
 	}
 	l := j.scenario.Load
-	return campaign.CreateBook(j.folder.Ledger(), ledger.Config{Database: "mysql", Schema: dsn.Schema,
-		Params: workload.Params{Run: run, Profile: l.Profile, PayloadMin: l.PayloadMin, PayloadMax: l.PayloadMax, Window: l.Window}})
+	cfg.Params = workload.Params{Run: run, Profile: l.Profile, PayloadMin: l.PayloadMin, PayloadMax: l.PayloadMax, Window: l.Window}
+	return campaign.CreateBook(j.folder.Ledger(), cfg)
 }
 
 // stepFound is the journal's line of the outlet's state before the run.

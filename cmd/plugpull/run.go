@@ -35,12 +35,13 @@ type runFlags struct {
 	resume string
 	json   bool
 	clean  bool
+	cycle  int
 }
 
 func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
-		Use:   "run SCENARIO… --bench FILE",
+		Use:   "run SCENARIO… --bench embedded|FILE",
 		Short: "run scenarios on a bench: stream, cut, restore, verify, again and again",
 		Long: `Runs each scenario (a built-in name, or a file) on the bench for its number of cycles, and prints a
 table with a row a scenario. Everything is kept in a folder a scenario, below --out.
@@ -55,12 +56,13 @@ A commented bench file: plugpull scenarios show sample-bench
 			return a.runScenarios(c.Context(), &f, args)
 		},
 	}
-	c.Flags().StringVar(&f.bench, "bench", "", "the bench's file")
+	c.Flags().StringVar(&f.bench, "bench", "", "the bench: embedded, which needs nothing, or a bench file")
 	c.Flags().IntVar(&f.cycles, "cycles", 0, "cuts a scenario, instead of the scenario's own number")
 	c.Flags().Uint64Var(&f.seed, "seed", 0, "seed of everything random; drawn and printed when not given")
 	c.Flags().StringVar(&f.out, "out", "", "folder for the runs' folders; plugpull-DATE-TIME when not given")
 	c.Flags().StringVar(&f.resume, "resume", "", "carry on the runs in this folder (an --out, or one run's own)")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object a run, a line each, instead of the table")
+	c.Flags().IntVar(&f.cycle, "cycle", 0, "replay this cycle alone (a simulated bench; with the --seed of the run)")
 	c.Flags().BoolVar(&f.clean, "clean", false, "first drop the schema that another run left on the server")
 	return c
 }
@@ -82,6 +84,7 @@ type header struct {
 	Order     int       `json:"order"`
 	Run       string    `json:"run"`
 	Scenario  string    `json:"scenario"`
+	Given     string    `json:"given"` // the scenario as named on the command line
 	Bench     string    `json:"bench"`
 	BenchFile string    `json:"bench_file"` // its path: relative paths in it start there
 	Seed      uint64    `json:"seed"`
@@ -194,13 +197,19 @@ func (a *app) jobs(f *runFlags, args []string) ([]*job, error) {
 	case len(args) == 0:
 		return nil, usage.Errorf("no scenario: give a name of plugpull scenarios list, or a file")
 	case f.bench == "":
-		return nil, usage.Errorf("no bench: give --bench FILE (a commented sample: plugpull scenarios show sample-bench)")
+		return nil, usage.Errorf("no bench: give --bench embedded, or --bench FILE (a commented sample: plugpull scenarios show sample-bench)")
 	case f.cycles < 0:
 		return nil, usage.Errorf("--cycles %d: want a positive number", f.cycles)
 	}
-	bench, err := scenarios.LoadBench(f.bench)
+	bench, err := loadBench(f.bench)
 	if err != nil {
 		return nil, err
+	}
+	if f.cycle > 0 {
+		if bench.Kind != scenarios.Embedded {
+			return nil, usage.Errorf("--cycle %d: only a simulated bench can replay a cycle", f.cycle)
+		}
+		f.cycles = 1
 	}
 	var jobs []*job
 	names := map[string]bool{}
@@ -216,7 +225,9 @@ func (a *app) jobs(f *runFlags, args []string) ([]*job, error) {
 			return nil, usage.Errorf("scenario %s is given twice", sc.Name)
 		}
 		names[sc.Name] = true
-		jobs = append(jobs, &job{scenario: sc, bench: bench, head: newHeader(f, i, sc, bench)})
+		j := &job{scenario: sc, bench: bench, head: newHeader(f, i, sc, bench)}
+		j.head.Given = arg
+		jobs = append(jobs, j)
 	}
 	if f.out == "" {
 		f.out = "plugpull-" + time.Now().Format("20060102-150405")
@@ -235,7 +246,7 @@ func newHeader(f *runFlags, order int, sc scenarios.Scenario, bench scenarios.Be
 	if f.cycles > 0 {
 		h.Cycles = f.cycles
 	}
-	if abs, err := filepath.Abs(f.bench); err == nil {
+	if abs, err := filepath.Abs(f.bench); err == nil && bench.Kind == scenarios.Lab {
 		h.BenchFile = abs
 	}
 	h.Sources.Scenario, h.Sources.Bench = string(sc.Source), string(bench.Source)
@@ -246,6 +257,9 @@ func (j *job) create(out string) error {
 	run, err := campaign.NewRun()
 	if err != nil {
 		return err
+	}
+	if j.bench.Kind == scenarios.Embedded {
+		run = embeddedRun(j.head.Seed, j.scenario.Name)
 	}
 	j.head.Run = run.String()
 	if j.folder, err = campaign.CreateFolder(filepath.Join(out, j.scenario.Name)); err != nil {
@@ -293,7 +307,9 @@ func reopen(path string, f *runFlags) (*job, error) {
 	} else {
 		j.scenario, err = scenarios.Parse(filepath.Join(path, "run.json")+" (scenario)", []byte(j.head.Sources.Scenario))
 	}
-	if err == nil {
+	if b := builtinBench(j.head.Bench); err == nil && b != nil && j.head.Sources.Bench == "" {
+		j.bench = *b
+	} else if err == nil {
 		j.bench, err = scenarios.ParseBench(j.head.BenchFile, []byte(j.head.Sources.Bench))
 	}
 	if err != nil {
@@ -305,27 +321,65 @@ func reopen(path string, f *runFlags) (*job, error) {
 	return j, nil
 }
 
-func (a *app) runJob(ctx context.Context, f *runFlags, j *job, clean bool) (rep *report.Run, err error) {
+// runJob runs a scenario's control, where it has one, and then the scenario.
+func (a *app) runJob(ctx context.Context, f *runFlags, j *job, clean bool) (*report.Run, error) {
 	if rep := j.finished(); rep != nil {
 		fmt.Fprintf(a.errs, "%s: complete already\n", j.scenario.Name)
 		return rep, nil
 	}
+	line := newStatusLine(a.errs)
+	defer line.end()
+	fmt.Fprintf(a.errs, "%s on %s: %d cycles, seed %d, folder %s\n", j.scenario.Name, j.bench.Name, j.head.Cycles, j.head.Seed, j.folder.Path)
+	ctl, err := a.control(ctx, f, j)
+	if err != nil {
+		return nil, err
+	}
+	return a.runOne(ctx, f, j, ctl, clean, line)
+}
+
+// bench is a campaign's bench that is to be closed.
+type bench interface {
+	campaign.Bench
+	Close() error
+}
+
+func (a *app) runOne(ctx context.Context, f *runFlags, j *job, ctl report.Control, clean bool, line *statusLine) (rep *report.Run, err error) {
 	book, err := j.book()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, book.Close()) }()
-	bench, err := a.labBench(ctx, j, book, clean)
+	var b bench
+	if j.bench.Kind == scenarios.Embedded {
+		b, err = newEmbedded(&j.scenario, j.head.Seed)
+	} else {
+		b, err = a.labBench(ctx, j, book, clean)
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, bench.Close()) }()
-	line := newStatusLine(a.errs)
-	defer line.end()
-	fmt.Fprintf(a.errs, "%s on %s: %d cycles, seed %d, folder %s\n", j.scenario.Name, j.bench.Name, j.head.Cycles, j.head.Seed, j.folder.Path)
+	defer func() { err = errors.Join(err, b.Close()) }()
+	r := a.runner(j, book, b)
+	r.Control = ctl
+	if line != nil {
+		r.Show = a.progress(line)
+	}
+	if s, ok := b.(campaign.Stepping); ok {
+		r.Load.Now = s.Now
+		r.Replay = func(n uint32) string {
+			return fmt.Sprintf("plugpull run %s --bench %s --seed %d --cycle %d", j.source(), j.bench.Name, j.head.Seed, n)
+		}
+		if f.cycle > 0 && book.Cycle == 0 {
+			book.Cycle = uint32(f.cycle) - 1
+		}
+	}
+	return r.Run(ctx)
+}
+
+func (a *app) runner(j *job, book *campaign.Book, b campaign.Bench) *campaign.Runner {
 	sc, timing := &j.scenario, j.bench.Timing
 	r := &campaign.Runner{
-		Folder: j.folder, Book: book, Bench: bench, BenchName: j.bench.Name,
+		Folder: j.folder, Book: book, Bench: b, BenchName: j.bench.Name,
 		Load: campaign.Load{Streams: sc.Load.Streams, AllowNonDurable: sc.Database.AllowNondurable, AllowBinlog: sc.Database.AllowBinlog,
 			Bench: j.bench.Name, Scenario: sc.Name, Plugpull: buildVersion()},
 		Plan: campaign.Plan{Scenario: sc.Name, Expected: string(sc.Expect), Seed: j.head.Seed, Cycles: j.head.Cycles,
@@ -333,9 +387,12 @@ func (a *app) runJob(ctx context.Context, f *runFlags, j *job, clean bool) (rep 
 			Last: sc.Verify.Last, AllEvery: sc.Verify.AllEvery},
 		Silence: timing.Silence, ServerWait: timing.ServerWait,
 		Log:  slog.New(slog.NewTextHandler(a.errs, nil)),
-		Stop: a.stop, Show: a.progress(line),
+		Stop: a.stop,
 	}
-	return r.Run(ctx)
+	if sc.Witness {
+		r.Load.Witnesses = 1
+	}
+	return r
 }
 
 // finished returns the report of a run whose cycles are all done; nil otherwise.

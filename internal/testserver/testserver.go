@@ -129,7 +129,8 @@ func taken(bind string, port int) bool {
 func (s *Server) args() []string {
 	args := append([]string{}, s.opts.Prefix...)
 	args = append(args, "mariadbd", "--no-defaults",
-		"--datadir="+s.Datadir(), "--socket="+s.Socket(), "--pid-file="+filepath.Join(s.dir, "pid"),
+		// A tmpdir of its own: a server removes the temporary tables of others when it starts.
+		"--datadir="+s.Datadir(), "--tmpdir="+s.dir, "--socket="+s.Socket(), "--pid-file="+filepath.Join(s.dir, "pid"),
 		"--bind-address="+s.opts.Bind, "--port="+strconv.Itoa(s.port), "--init-file="+s.initFile(),
 		"--innodb-log-file-size="+templateLogSize, "--innodb-buffer-pool-size=32M", "--key-buffer-size=1M",
 		"--aria-pagecache-buffer-size=1M", "--performance-schema=OFF", "--skip-name-resolve",

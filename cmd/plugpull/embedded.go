@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/google/uuid"
+
+	"plugpull/internal/bench/embedded"
+	"plugpull/internal/campaign"
+	"plugpull/internal/database/sqlite"
+	"plugpull/internal/report"
+	"plugpull/internal/simdrive"
+	"plugpull/scenarios"
+)
+
+// builtinBench returns a bench that needs no file; nil when the name is none.
+func builtinBench(name string) *scenarios.Bench {
+	if name != string(scenarios.Embedded) {
+		return nil
+	}
+	return &scenarios.Bench{Name: name, Kind: scenarios.Embedded}
+}
+
+func loadBench(name string) (scenarios.Bench, error) {
+	if b := builtinBench(name); b != nil {
+		return *b, nil
+	}
+	return scenarios.LoadBench(name)
+}
+
+// source is how to name the job's scenario on a command line.
+func (j *job) source() string {
+	if j.head.Given != "" {
+		return j.head.Given
+	}
+	return j.scenario.Name
+}
+
+// embeddedRun derives a run's id from its seed and scenario, so that the payloads, which follow
+// from it, are the same in every replay.
+func embeddedRun(seed uint64, scenario string) uuid.UUID {
+	b := binary.LittleEndian.AppendUint64([]byte(scenario+"\x00"), seed)
+	sum := sha256.Sum256(b)
+	return uuid.NewHash(sha256.New(), uuid.NameSpaceOID, sum[:], 8)
+}
+
+func newEmbedded(sc *scenarios.Scenario, seed uint64) (*embedded.Bench, error) {
+	d := sc.Drive
+	return embedded.New(embedded.Config{
+		Seed: seed,
+		Drive: simdrive.Config{WriteThrough: d.WriteThrough, CacheBytes: int64(d.Cache), WriteLatency: d.WriteLatency,
+			FlushLatency: d.FlushLatency, Survive: d.Survive, Tear: d.Tear, Faults: d.Faults},
+		SyncByFUA: d.SyncByFUA,
+		Pragmas: sqlite.Pragmas{Journal: sqlite.Journal(sc.SQLite.Journal), Synchronous: sqlite.Synchronous(sc.SQLite.Synchronous),
+			WALAutocheckpoint: sc.SQLite.AutoCheckpoint},
+		MinOps: sc.Cut.Ops.Min, MaxOps: sc.Cut.Ops.Max,
+	})
+}
+
+// control runs a durable scenario's planted fault first, in a folder of its own: unless
+// it loses something, nothing shows that the bench can see a loss.
+func (a *app) control(ctx context.Context, f *runFlags, j *job) (report.Control, error) {
+	none := report.Control{Kind: report.NoControl}
+	if f.cycle > 0 || j.bench.Kind != scenarios.Embedded || j.scenario.Expect != scenarios.Durable || j.scenario.Control.Fault == nil {
+		return none, nil
+	}
+	fault := *j.scenario.Control.Fault
+	c := *j
+	c.scenario.Expect = scenarios.Lossy
+	// A plain drive but for the fault: what protects the scenario's own drive would hide it.
+	c.scenario.Drive = scenarios.Drive{Survive: simdrive.SurviveNone, Tear: 512, WriteLatency: j.scenario.Drive.WriteLatency,
+		FlushLatency: j.scenario.Drive.FlushLatency, Faults: []simdrive.Fault{fault}}
+	c.head.Cycles = j.scenario.Control.Cycles
+	c.head.Run = embeddedRun(j.head.Seed, j.scenario.Name+"/control").String()
+	var err error
+	if c.folder, err = campaign.CreateFolder(filepath.Join(j.folder.Path, "control")); err != nil {
+		return none, err
+	}
+	rep := c.finished()
+	if rep == nil {
+		rep, err = a.runOne(ctx, &runFlags{}, &c, none, false, nil)
+	}
+	if err = errors.Join(err, c.folder.Close()); err != nil {
+		return none, fmt.Errorf("control %s: %w", fault, err)
+	}
+	lost := rep.Findings.Total()
+	return report.Control{Kind: fault.String(), Lost: lost, Cuts: rep.Cycles.Counted}, nil
+}
