@@ -53,6 +53,8 @@ type Config struct {
 	Ledger Ledger
 	// Dial opens a stream's connection; it is called once a stream.
 	Dial func(context.Context, workload.Stream) (Conn, error)
+	// InTurn connects one stream after the other: nothing is left to chance.
+	InTurn bool
 	// Now reads the clock; nil means clock.Now.
 	Now func() clock.Instant
 	// Wall is the wall clock at the session's start.
@@ -110,10 +112,14 @@ func (s *Session) dial(ctx context.Context) error {
 	}
 	errs := make([]error, len(s.streams))
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, 8)
+	atOnce := 8
+	if s.cfg.InTurn {
+		atOnce = 1
+	}
+	slots := make(chan struct{}, atOnce)
 	for i, st := range s.streams {
+		slots <- struct{}{}
 		wg.Go(func() {
-			slots <- struct{}{}
 			defer func() { <-slots }()
 			conn, err := s.cfg.Dial(ctx, st.id)
 			if err != nil {

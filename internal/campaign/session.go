@@ -203,7 +203,7 @@ func (b *Book) Begin(ctx context.Context, db Database, load Load, cycle uint32) 
 	}
 	wall := time.Now()
 	s, err := client.Open(ctx, client.Config{
-		Params: b.Config.Params, Streams: load.Streams, Witnesses: load.Witnesses, Now: load.Now,
+		Params: b.Config.Params, Streams: load.Streams, Witnesses: load.Witnesses, Now: load.Now, InTurn: load.Now != nil,
 		Session: id, Cycle: cycle, Epoch: epoch, Token: token,
 		Info: ledger.SessionInfo{BootID: boot, Wall: wall.Format(time.RFC3339Nano), Plugpull: load.Plugpull,
 			Server: said(facts), Bench: load.Bench, Scenario: load.Scenario},
