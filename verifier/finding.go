@@ -1,6 +1,7 @@
 package verifier
 
 import (
+	"fmt"
 	"time"
 
 	"plugpull/internal/clock"
@@ -43,6 +44,20 @@ func (c Class) String() string {
 		return "phantom"
 	}
 	return "none"
+}
+
+// MarshalText writes the class's name.
+func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText accepts exactly the names that MarshalText writes.
+func (c *Class) UnmarshalText(b []byte) error {
+	for k := Unreadable; k <= Phantom; k++ {
+		if k.String() == string(b) {
+			*c = k
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown class of finding %q", b)
 }
 
 // pin returns the ledger's class for a finding.
@@ -122,17 +137,18 @@ func (c *Counts) Add(p ledger.PinClass, n uint64) {
 
 // Finding is a run of neighbouring commits of one stream that are charged with the same class.
 type Finding struct {
-	Class    Class
-	Stream   workload.Stream
-	From, To workload.Seq
-	Session  uint32 // zero where the number belongs to none
+	Class   Class           `json:"class"`
+	Stream  workload.Stream `json:"stream"`
+	From    workload.Seq    `json:"from"`
+	To      workload.Seq    `json:"to"`
+	Session uint32          `json:"session"` // zero where the number belongs to none
 	// Acked is when From was acknowledged; zero when it never was.
-	Acked clock.Instant
+	Acked clock.Instant `json:"acked,omitempty"`
 	// At is the same by the wall clock of the control host as it stood when the session began.
-	At time.Time
+	At time.Time `json:"at,omitzero"`
 	// BeforeLast is how long before the session's last acknowledgement that
 	// was; zero when From was never acknowledged.
-	BeforeLast time.Duration
+	BeforeLast time.Duration `json:"before_last_ns,omitempty"`
 }
 
 // Commits is the number of commits in the run.

@@ -112,6 +112,9 @@ type Evidence struct {
 	AckedAfterOff bool
 	// OutletFailed: a cut was commanded and off was not read back.
 	OutletFailed bool
+	// NoFarewell: the whole host is said to have lost power while streams ran, so that a
+	// connection which was closed in order contradicts it.
+	NoFarewell bool
 	// Proven: the bench has proof of its own that power was lost.
 	Proven bool
 	Attest Attestation
@@ -133,10 +136,13 @@ func (e Evidence) Counts() Reason {
 		return ReasonNotRestarted
 	case e.CleanShutdown || e.Ends[ledger.EndShutdown] > 0:
 		return ReasonCleanShutdown
-	case !e.IdleByDesign && e.Ends[ledger.EndSilence]+e.Ends[ledger.EndFIN]+e.Ends[ledger.EndRST]+e.Ends[ledger.EndError] == 0:
+	case !e.IdleByDesign && (e.Ends[ledger.EndStopped] > 0 ||
+		e.Ends[ledger.EndSilence]+e.Ends[ledger.EndFIN]+e.Ends[ledger.EndRST]+e.Ends[ledger.EndError] == 0):
 		return ReasonStreamsStopped
 	case e.Commanded && !e.IdleByDesign && e.LastAck > FreshAck:
 		return ReasonIdleAtCut
+	case e.NoFarewell && e.Ends[ledger.EndFIN] > 0:
+		return ReasonProcessCrash
 	case !e.Proven && e.Attest == "":
 		return ReasonProcessCrash
 	}

@@ -33,9 +33,13 @@ func TestEvidence(t *testing.T) {
 			e.Ends = map[ledger.End]int{ledger.EndRefusals: 2, ledger.EndLedger: 2}
 		}, verifier.ReasonStreamsStopped},
 		{"no end is recorded", func(e *verifier.Evidence) { e.Ends = nil }, verifier.ReasonStreamsStopped},
-		{"one stream ran until the cut", func(e *verifier.Evidence) {
+		{"some streams had been stopped, and one died of something else", func(e *verifier.Evidence) {
 			e.Ends = map[ledger.End]int{ledger.EndStopped: 3, ledger.EndSilence: 1}
-		}, verifier.ReasonNone},
+		}, verifier.ReasonStreamsStopped},
+		{"a host without power said farewell", func(e *verifier.Evidence) {
+			e.NoFarewell, e.Ends = true, map[ledger.End]int{ledger.EndSilence: 3, ledger.EndFIN: 1}
+		}, verifier.ReasonProcessCrash},
+		{"a host without power fell silent", func(e *verifier.Evidence) { e.NoFarewell = true }, verifier.ReasonNone},
 		{"acknowledged 100 ms before the cut", func(e *verifier.Evidence) { e.LastAck = 100 * time.Millisecond }, verifier.ReasonNone},
 		{"acknowledged longer before the cut", func(e *verifier.Evidence) { e.LastAck = 100*time.Millisecond + 1 }, verifier.ReasonIdleAtCut},
 		{"acknowledged after the command", func(e *verifier.Evidence) { e.LastAck = -time.Millisecond }, verifier.ReasonNone},

@@ -296,7 +296,8 @@ func (c *cycle) verify(ctx context.Context) error {
 
 func (c *cycle) evidence() verifier.Evidence {
 	return verifier.Evidence{Proven: c.res.Cut.Proven, Attest: c.res.Cut.Attest,
-		OutletFailed: c.res.Cut.Failed, AckedAfterOff: c.alive, IdleByDesign: c.r.Plan.Idle > 0}
+		OutletFailed: c.res.Cut.Failed, AckedAfterOff: c.alive, IdleByDesign: c.r.Plan.Idle > 0,
+		NoFarewell: c.res.Cut.Attest == verifier.AttestMains && c.r.Plan.Idle == 0}
 }
 
 // keep makes the cycle's result durable.

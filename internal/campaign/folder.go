@@ -198,4 +198,14 @@ func (f *Folder) ReadJSON(name string, v any) (bool, error) {
 	return true, nil
 }
 
+// Cycle reads the result of a cycle that was verified.
+func (f *Folder) Cycle(n uint32) (*CycleResult, error) {
+	var res CycleResult
+	ok, err := f.ReadJSON(cycleFile(n), &res)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: cycle %d was not verified", f.Path, n)
+	}
+	return &res, err
+}
+
 func cycleFile(cycle uint32) string { return fmt.Sprintf("cycles/%04d/cycle.json", cycle) }
