@@ -185,6 +185,8 @@ func TestBase(t *testing.T) {
 	assert.Equal(t, append(fill(9, 1), fill(1, 1)...), bytes.TrimRight(p[:n], "\x00"))
 }
 
+const wildCycles = 12
+
 // wild makes the configuration of a drive with everything random in it.
 func wild(seed uint64) Config {
 	cfg := Config{
@@ -249,7 +251,7 @@ func TestSameSeedSameState(t *testing.T) {
 	run := func(seed uint64) (states []state, images [][]byte, d *Drive) {
 		d, err := New(wild(seed))
 		require.NoError(t, err)
-		for c := range uint64(30) {
+		for c := range uint64(wildCycles) {
 			report, image := wildCycle(t, d, c)
 			report.At = 0 // a replay starts its clock at zero
 			states = append(states, state{sha256.Sum256(image), report})
@@ -265,7 +267,7 @@ func TestSameSeedSameState(t *testing.T) {
 	other, _, _ := run(2)
 	assert.NotEqual(t, one, other)
 
-	for c := uint64(1); c < 30; c++ {
+	for c := uint64(1); c < wildCycles; c++ {
 		cfg := wild(1)
 		cfg.FirstGeneration = c + 1
 		cfg.Base = &memBase{p: bytes.Clone(images[c-1])}
@@ -399,29 +401,6 @@ func TestConcurrentClients(t *testing.T) {
 			assert.True(t, left >= covered[c] && left <= sent[c], "client %d: %d covered, %d left, %d sent", c, covered[c], left, sent[c])
 		}
 	}
-}
-
-// A steady load allocates nothing.
-func TestWritesDoNotAllocate(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	r := newRig(t, Config{Survive: SurviveRandom})
-	p := make([]byte, 8192)
-	load := func() {
-		for i := range int64(100) {
-			if _, err := r.h.WriteAt(p, i*8192%(1<<20)); err != nil {
-				t.Fatal(err)
-			}
-			if i%10 == 9 {
-				if err := r.h.Flush(); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	load()
-	assert.Zero(t, testing.AllocsPerRun(20, load))
 }
 
 func ExampleFault_String() {

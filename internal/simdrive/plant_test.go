@@ -294,7 +294,7 @@ func TestMetadata(t *testing.T) {
 
 func TestMisdirectedWrite(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(50) {
+	for seed := range uint64(8) {
 		r := newRig(t, Config{Seed: seed, Size: 2 << 20}, "misdirected-write@cycle=2")
 		r.write(1, 0, 4096)
 		r.flush()
@@ -366,7 +366,7 @@ func TestDeadDevice(t *testing.T) {
 // A schedule with a probability acts about that often, and never otherwise.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{Seed: 4}, "flush-ignored@p=0.25")
+	r := newRig(t, Config{Seed: 4, Size: BlockSize}, "flush-ignored@p=0.25")
 	lost := 0
 	for i := range 400 {
 		v := byte(i%200 + 1)

@@ -324,7 +324,7 @@ func TestAgainstModel(t *testing.T) {
 	t.Parallel()
 	requests := long(1_000_000)
 	if raceEnabled {
-		requests /= 20
+		requests /= 40
 	}
 	cuts, err := hunt(1, requests, noMutant, nil)
 	require.NoError(t, err)
@@ -332,12 +332,23 @@ func TestAgainstModel(t *testing.T) {
 	t.Logf("%d requests, %d cuts", requests, cuts)
 }
 
+// TestLongAgainstModel is the same over many more requests, with another seed for
+// each value of PLUGPULL_LONG, which multiplies them.
+func TestLongAgainstModel(t *testing.T) {
+	if os.Getenv("PLUGPULL_LONG") == "" {
+		t.Skip("set PLUGPULL_LONG=1; takes minutes")
+	}
+	cuts, err := hunt(uint64(long(1000)), long(20_000_000), noMutant, nil)
+	require.NoError(t, err)
+	t.Logf("%d cuts", cuts)
+}
+
 // The durable contents in a file behave like those in memory.
 func TestAgainstModelInFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	n := 0
-	_, err := hunt(2, 20_000, noMutant, func(cfg *Config) {
+	_, err := hunt(2, 10_000, noMutant, func(cfg *Config) {
 		n++
 		f, err := os.Create(filepath.Join(dir, strconv.Itoa(n)))
 		require.NoError(t, err)

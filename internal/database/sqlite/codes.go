@@ -29,6 +29,13 @@ func refused(err error) bool {
 	return false
 }
 
+// unreadableAtOpen is unreadable for an error of connect. Its pragmas are right, so
+// that SQLITE_ERROR can only be SQLite's word on the format of the file.
+func unreadableAtOpen(err error) bool {
+	var s *setUpError
+	return unreadable(err) || errors.As(err, &s) && primary(err) == sqlite3.ERROR
+}
+
 // unreadable reports whether SQLite itself says with err that what it read is no
 // database, or a damaged one. Of the I/O errors only those say so that a device
 // which answers causes; a device that fails gives others, which say nothing of

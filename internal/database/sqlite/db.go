@@ -72,15 +72,15 @@ type DB struct {
 	vfs, path string
 	pragmas   Pragmas
 	now       func() clock.Instant
+	busy      time.Duration // how long to wait for another connection's lock, in real time
 }
 
 // Open describes the database file at path on a registered VFS, and opens nothing
 // yet. now stamps the commits.
 func Open(vfs, path string, p Pragmas, now func() clock.Instant) *DB {
-	return &DB{vfs: vfs, path: path, pragmas: p, now: now}
+	return &DB{vfs: vfs, path: path, pragmas: p, now: now, busy: busyTimeout}
 }
 
-// busyTimeout bounds the wait for another connection's lock, in real time.
 const busyTimeout = 5 * time.Second
 
 // connect opens a connection as a program with these pragmas would. A reader
@@ -99,13 +99,19 @@ func (d *DB) connect(ctx context.Context, reader bool) (*sqlite3.Conn, error) {
 		return nil, fmt.Errorf("open %s: %w", d.path, err)
 	}
 	if err := d.setUp(c, reader); err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, errors.Join(&setUpError{err}, c.Close())
 	}
 	return c, nil
 }
 
+// setUpError says that the file was opened and its first page or its schema, which
+// the pragmas need, was not understood.
+type setUpError struct{ error }
+
+func (e *setUpError) Unwrap() error { return e.error }
+
 func (d *DB) setUp(c *sqlite3.Conn, reader bool) error {
-	if err := c.BusyTimeout(busyTimeout); err != nil {
+	if err := c.BusyTimeout(d.busy); err != nil {
 		return fmt.Errorf("set the busy timeout: %w", err)
 	}
 	p := d.pragmas

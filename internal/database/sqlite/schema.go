@@ -136,7 +136,7 @@ func runs(c *sqlite3.Conn) (ids []uuid.UUID, err error) {
 // the run table is empty, gone or damaged.
 func (d *DB) Run(ctx context.Context) (id uuid.UUID, err error) {
 	c, err := d.connect(ctx, true)
-	if unreadable(err) {
+	if unreadableAtOpen(err) {
 		return uuid.Nil, nil
 	}
 	if err != nil {

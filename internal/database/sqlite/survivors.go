@@ -73,7 +73,7 @@ func (s *survivors) connect(ctx context.Context) error {
 func (s *survivors) classify(t workload.Table, step string, err error) error {
 	name := tableName(t, s.epoch)
 	wrapped := fmt.Errorf("%s %s: %w", step, name, err)
-	damaged, why := unreadable(err), error(nil)
+	damaged, why := unreadableAtOpen(err), error(nil)
 	if s.c != nil {
 		damaged, why = tableDamaged(s.c, name, createTable(t, s.epoch), err)
 	}
@@ -184,27 +184,35 @@ func (c *scan) Next(r *workload.Row) (bool, error) {
 		c.over = true
 		return false, nil
 	}
-	seq := c.stmt.ColumnInt64(0)
-	if c.stmt.ColumnType(0) != sqlite3.INTEGER || seq < 0 {
-		c.err = c.s.impossible(c.table, "seq", c.stmt, 0)
+	if c.err = c.decode(r); c.err != nil {
 		return false, c.err
 	}
-	// Copied: another cursor's step may move what SQLite owns.
-	c.payload = append(c.payload[:0], c.stmt.ColumnRawBlob(3)...)
-	*r = workload.Row{Table: c.table, Stream: c.stream, Seq: workload.Seq(seq), Payload: c.payload}
-	// What cannot be a version or a run stays zero, which no intact row has.
-	if v := c.stmt.ColumnInt64(1); v > 0 && v <= math.MaxUint8 && c.stmt.ColumnType(1) == sqlite3.INTEGER {
-		r.Version = workload.Version(v)
+	return true, nil
+}
+
+// decode reads the row at hand. A row with values of types that were never
+// written has version zero, and one with what cannot be a run, run zero: no
+// intact row has those.
+func (c *scan) decode(r *workload.Row) error {
+	seq, version := c.stmt.ColumnInt64(0), c.stmt.ColumnInt64(1)
+	if c.stmt.ColumnType(0) != sqlite3.INTEGER || seq < 0 {
+		return c.s.impossible(c.table, "seq", c.stmt, 0)
+	}
+	*r = workload.Row{Table: c.table, Stream: c.stream, Seq: workload.Seq(seq)}
+	if version > 0 && version <= math.MaxUint8 && c.stmt.ColumnType(1) == sqlite3.INTEGER &&
+		c.stmt.ColumnType(2) == sqlite3.BLOB && c.stmt.ColumnType(3) == sqlite3.BLOB {
+		r.Version = workload.Version(version)
 	}
 	if run := c.stmt.ColumnRawBlob(2); len(run) == len(r.Run) {
 		copy(r.Run[:], run)
 	}
-	// A value that spans pages is read only now.
-	if err := c.stmt.Err(); err != nil {
-		c.err = c.s.classify(c.table, fmt.Sprintf("read stream %d of", c.stream), err)
-		return false, c.err
+	// Copied: another cursor's step may move what SQLite owns.
+	c.payload = append(c.payload[:0], c.stmt.ColumnRawBlob(3)...)
+	r.Payload = c.payload
+	if err := c.stmt.Err(); err != nil { // of the values
+		return c.s.classify(c.table, fmt.Sprintf("read stream %d of", c.stream), err)
 	}
-	return true, nil
+	return nil
 }
 
 // Close implements verifier.Rows.

@@ -83,8 +83,8 @@ func TestCrashes(t *testing.T) {
 		t.Run(strings.Join([]string{c.journal, c.synchronous, c.extra}, " "), func(t *testing.T) {
 			pragmas := []string{c.extra, "synchronous=" + c.synchronous, "journal_mode=" + c.journal}
 			lost := 0
-			for seed := range uint64(60) {
-				if testing.Short() && seed >= 15 {
+			for seed := range uint64(20) {
+				if testing.Short() && seed >= 5 {
 					break
 				}
 				r := rand.New(rand.NewPCG(seed, 1))
