@@ -90,8 +90,11 @@ type Witness struct {
 
 // The attributions.
 const (
-	AttributeDrive    = "drive or filesystem"
-	AttributeDatabase = "database or its settings"
+	// AttributeDrive: the witness lost something too.
+	AttributeDrive = "drive or filesystem"
+	// AttributeWhole: the witness lost nothing, which points at the database or its settings.
+	// It is no proof: a rare fault of the drive can pass the witness by.
+	AttributeWhole = "witness whole"
 )
 
 // Attribute says which layer lost something, as far as a witness can tell.
@@ -101,7 +104,7 @@ func (r *Run) Attribute() {
 	case r.Witness.Findings.Total() > 0:
 		r.Attribution = AttributeDrive
 	default:
-		r.Attribution = AttributeDatabase
+		r.Attribution = AttributeWhole
 	}
 }
 
@@ -127,7 +130,14 @@ func (r *Run) WriteJSON(w io.Writer) error {
 func (r *Run) Headline() string {
 	switch r.Verdict {
 	case verifier.Lossy.String():
-		return fmt.Sprintf("lossy: %d of %d acknowledged commits lost, %d other findings", r.Findings.Lost(), r.Commits.Acked, r.Findings.Other())
+		s := fmt.Sprintf("lossy: %d of %d acknowledged commits lost, %d other findings", r.Findings.Lost(), r.Commits.Acked, r.Findings.Other())
+		switch r.Attribution {
+		case AttributeDrive:
+			s += fmt.Sprintf("; the witness file beside it lost %d of %d records too: the drive or the filesystem", r.Witness.Findings.Total(), r.Witness.Acked)
+		case AttributeWhole:
+			s += "; the witness file beside it lost nothing, which points at the database or its settings, unless the fault is rare"
+		}
+		return s
 	case verifier.Durable.String():
 		s := fmt.Sprintf("durable: no finding in %s of %d acknowledged commits; at most %.3g%% of cuts lose something (%.0f%% confidence, cuts independent)",
 			count(r.Cycles.Counted, "cut"), r.Commits.Acked, 100*r.Bound.MaxLossRate, 100*r.Bound.Confidence)

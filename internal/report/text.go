@@ -63,22 +63,27 @@ func Duration(d time.Duration) string {
 
 // WriteFindings writes the examples of one verification, a line each.
 func WriteFindings(w io.Writer, res *verifier.Result) error {
-	if res == nil || res.Counts.Total() == 0 {
+	if res == nil {
 		return nil
 	}
-	for _, u := range res.Unreadable {
+	return WriteExamples(w, res.Counts, res.Findings, res.Unreadable)
+}
+
+// WriteExamples writes examples of findings, a line each, and how many commits they leave out.
+func WriteExamples(w io.Writer, counts verifier.Counts, findings []verifier.Finding, unreadable []string) error {
+	for _, u := range unreadable {
 		if _, err := fmt.Fprintln(w, "  unreadable: "+u); err != nil {
 			return err
 		}
 	}
 	shown := map[verifier.Class]uint64{}
-	for _, f := range res.Findings {
+	for _, f := range findings {
 		shown[f.Class] += f.Commits()
 		if _, err := fmt.Fprintln(w, "  "+FindingLine(f)); err != nil {
 			return err
 		}
 	}
-	if n := res.Counts.Total() - sum(shown); n > 0 {
+	if n := counts.Total() - sum(shown); n > 0 {
 		_, err := fmt.Fprintf(w, "  … and %d more commits\n", n)
 		return err
 	}
