@@ -62,8 +62,7 @@ type Workload struct {
 	Window     workload.Seq // of churn; zero for the other profiles
 }
 
-// Cut says when the power goes, counted from the first acknowledgement of the
-// cycle. Exactly one of After and AfterAcks is set.
+// Cut says when the power goes, counted from the start of the cycle's streams. Exactly one of After and AfterAcks is set.
 type Cut struct {
 	// After is a span from which each cycle draws its moment.
 	After Range

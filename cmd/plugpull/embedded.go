@@ -10,9 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"plugpull/internal/bench/embedded"
 	"plugpull/internal/campaign"
-	"plugpull/internal/database/sqlite"
 	"plugpull/internal/report"
 	"plugpull/internal/simdrive"
 	"plugpull/scenarios"
@@ -47,19 +45,6 @@ func embeddedRun(seed uint64, scenario string) uuid.UUID {
 	b := binary.LittleEndian.AppendUint64([]byte(scenario+"\x00"), seed)
 	sum := sha256.Sum256(b)
 	return uuid.NewHash(sha256.New(), uuid.NameSpaceOID, sum[:], 8)
-}
-
-func newEmbedded(sc *scenarios.Scenario, seed uint64) (*embedded.Bench, error) {
-	d := sc.Drive
-	return embedded.New(embedded.Config{
-		Seed: seed,
-		Drive: simdrive.Config{WriteThrough: d.WriteThrough, CacheBytes: int64(d.Cache), WriteLatency: d.WriteLatency,
-			FlushLatency: d.FlushLatency, Survive: d.Survive, Tear: d.Tear, Faults: d.Faults},
-		SyncByFUA: d.SyncByFUA,
-		Pragmas: sqlite.Pragmas{Journal: sqlite.Journal(sc.SQLite.Journal), Synchronous: sqlite.Synchronous(sc.SQLite.Synchronous),
-			WALAutocheckpoint: sc.SQLite.AutoCheckpoint},
-		MinOps: sc.Cut.Ops.Min, MaxOps: sc.Cut.Ops.Max,
-	})
 }
 
 // control runs a durable scenario's planted fault first, in a folder of its own: unless

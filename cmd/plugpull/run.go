@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"plugpull/internal/bench/embedded"
 	"plugpull/internal/bench/lab"
 	"plugpull/internal/campaign"
 	"plugpull/internal/database"
@@ -122,7 +123,7 @@ func (a *app) runScenarios(ctx context.Context, f *runFlags, args []string) (err
 		rep, err := a.runJob(ctx, f, j, clean)
 		if rep != nil {
 			reports = append(reports, rep)
-			if err := a.tell(f, rep); err != nil {
+			if err := a.tell(f, j, rep); err != nil {
 				return err
 			}
 		}
@@ -136,11 +137,32 @@ func (a *app) runScenarios(ctx context.Context, f *runFlags, args []string) (err
 }
 
 // tell prints what is to be said of one run at once.
-func (a *app) tell(f *runFlags, rep *report.Run) error {
+func (a *app) tell(f *runFlags, j *job, rep *report.Run) error {
 	if f.json {
 		return rep.WriteJSON(a.out)
 	}
+	if f.cycle > 0 {
+		res, err := j.folder.Cycle(uint32(f.cycle))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(a.out, "cycle %d: %s\n", f.cycle, report.CountsText(res.Counts))
+		return report.WriteExamples(a.out, res.Counts, res.Findings, res.Unreadable)
+	}
 	_, err := fmt.Fprintf(a.errs, "%s: %s\n", rep.Scenario, rep.Headline())
+	return err
+}
+
+// explain says in words what the table says in numbers, of a run that is alone or not as
+// expected.
+func (a *app) explain(r *report.Run, alone bool) error {
+	if !alone && r.AsExpected() {
+		return nil
+	}
+	if _, err := fmt.Fprintf(a.out, "%s: %s\n", r.Scenario, r.Headline()); err != nil || r.Replay == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(a.out, "%s: the first cycle with a finding, alone: %s\n", r.Scenario, r.Replay)
 	return err
 }
 
@@ -150,8 +172,13 @@ func (a *app) conclude(f *runFlags, reports []*report.Run, jobs []*job, failed e
 		if err := report.WriteTable(a.out, reports); err != nil {
 			return err
 		}
+		if err := report.WritePlot(a.out, reports); err != nil {
+			return err
+		}
 		for _, r := range reports {
-			fmt.Fprintf(a.out, "%s: %s\n", r.Scenario, r.Headline())
+			if err := a.explain(r, len(reports) == 1); err != nil {
+				return err
+			}
 		}
 	}
 	interrupted := errors.Is(failed, campaign.ErrInterrupted)
@@ -351,7 +378,7 @@ func (a *app) runOne(ctx context.Context, f *runFlags, j *job, ctl report.Contro
 	defer func() { err = errors.Join(err, book.Close()) }()
 	var b bench
 	if j.bench.Kind == scenarios.Embedded {
-		b, err = newEmbedded(&j.scenario, j.head.Seed)
+		b, err = embedded.New(embedded.ConfigOf(&j.scenario, j.head.Seed))
 	} else {
 		b, err = a.labBench(ctx, j, book, clean)
 	}

@@ -11,6 +11,7 @@ import (
 	"plugpull/internal/campaign"
 	words "plugpull/internal/database"
 	"plugpull/internal/database/sqlite"
+	"plugpull/internal/ledger"
 	"plugpull/internal/simdrive"
 	"plugpull/internal/simdrive/sqlitevfs"
 	"plugpull/internal/workload"
@@ -88,7 +89,27 @@ func (d *database) Facts(ctx context.Context) (words.Facts, error) {
 }
 
 func (d *database) Dial(ctx context.Context, p workload.Params, epoch uint32) (client.Conn, error) {
-	return d.mount.db.Dial(ctx, p, epoch)
+	c, err := d.mount.db.Dial(ctx, p, epoch)
+	if err != nil {
+		return nil, err
+	}
+	return &cable{c, d.b()}, nil
+}
+
+// cable is the way from the device under test to the client: it falls silent with the power.
+// SQLite may report a commit although the power failed after it was durable, in a checkpoint
+// whose errors it swallows; such a reply would never have reached a client.
+type cable struct {
+	client.Conn
+	b *Bench
+}
+
+func (c *cable) Commit(ctx context.Context, op workload.Op) client.Reply {
+	r := c.Conn.Commit(ctx, op)
+	if _, cut := c.b.drive.Report(); cut && r.Ended == 0 {
+		r.Outcome, r.Ended = ledger.Unknown, ledger.EndSilence
+	}
+	return r
 }
 
 func (d *database) Prepare(ctx context.Context, p workload.Params, epoch uint32) error {
@@ -118,7 +139,11 @@ func (d *database) Survivors(epoch uint32) (verifier.Survivors, func() error, er
 }
 
 func (d *database) DialWitness(_ context.Context, p workload.Params) (client.Conn, error) {
-	return d.b().dialWitness(p)
+	c, err := d.b().dialWitness(p)
+	if err != nil {
+		return nil, err
+	}
+	return &cable{c, d.b()}, nil
 }
 
 func (d *database) WitnessSurvivors(workload.Params) (verifier.Survivors, error) {

@@ -26,6 +26,7 @@ import (
 	"plugpull/internal/simdrive/sqlitevfs"
 	"plugpull/powerctl"
 	"plugpull/powerctl/simulated"
+	"plugpull/scenarios"
 	"plugpull/verifier"
 )
 
@@ -40,6 +41,20 @@ type Config struct {
 	// MinOps and MaxOps span the drive operations, counted from the load's start, at
 	// one of which the power fails.
 	MinOps, MaxOps int
+}
+
+// ConfigOf returns the bench that a scenario asks for.
+func ConfigOf(sc *scenarios.Scenario, seed uint64) Config {
+	d := sc.Drive
+	return Config{
+		Seed: seed,
+		Drive: simdrive.Config{WriteThrough: d.WriteThrough, CacheBytes: int64(d.Cache), WriteLatency: d.WriteLatency,
+			FlushLatency: d.FlushLatency, Survive: d.Survive, Tear: d.Tear, Faults: d.Faults},
+		SyncByFUA: d.SyncByFUA,
+		Pragmas: sqlite.Pragmas{Journal: sqlite.Journal(sc.SQLite.Journal), Synchronous: sqlite.Synchronous(sc.SQLite.Synchronous),
+			WALAutocheckpoint: sc.SQLite.AutoCheckpoint},
+		MinOps: sc.Cut.Ops.Min, MaxOps: sc.Cut.Ops.Max,
+	}
 }
 
 // driveSize is that of a sparse drive with room for far more than a cycle writes.
@@ -129,17 +144,8 @@ func (b *Bench) rand(purpose uint64) *rand.Rand {
 // settle makes all that was set up durable, in the file layer and in the drive, as on a
 // machine that has been idle.
 func (b *Bench) settle() error {
-	for _, name := range []string{dbFile, dbFile + "-wal", dbFile + "-journal", witnessFile} {
-		if !b.mount.fs.Exists(name) {
-			continue
-		}
-		f, err := b.mount.fs.File(name)
-		if err == nil {
-			err = errors.Join(f.Sync(), f.Close())
-		}
-		if err != nil {
-			return fmt.Errorf("settle %s: %w", name, err)
-		}
+	if err := b.mount.fs.Sync(); err != nil {
+		return fmt.Errorf("settle the file layer: %w", err)
 	}
 	if err := b.drive.Settle(); err != nil {
 		return fmt.Errorf("settle the drive: %w", err)
