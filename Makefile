@@ -10,9 +10,9 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 # Packages whose goroutines meet: these run under the race detector too.
-RACE := ./client/... ./internal/... ./powerctl/...
+RACE := ./client ./verifier ./internal/campaign ./internal/ledger ./internal/database/... ./internal/simdrive/... ./powerctl/...
 
-.PHONY: help build demo deps test test-long race bench lint clean
+.PHONY: help build demo demo-mariadb deps test test-long race bench lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,14 +20,17 @@ help: ## list the targets
 build: ## build bin/plugpull
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugpull ./cmd/plugpull
 
-demo: build ## show the whole experiment on a throw-away server
-	scripts/demo.sh
+demo: build ## show a lying drive being caught, on the embedded bench: needs nothing
+	@scripts/demo.sh
+
+demo-mariadb: build ## show the experiment by hand on a throw-away MariaDB server
+	@scripts/demo-mariadb.sh
 
 deps: ## install what the tests need, where that is possible
 	scripts/deps.sh
 
-test: deps ## run every test; PLUGPULL_NO_SKIP=1 makes a skipped test an error
-	go test -json -count=1 -timeout 20m ./... | go run ./internal/testlog
+test: deps ## run every test but those of test-long; PLUGPULL_NO_SKIP=1 makes a skipped test an error
+	go test -json -count=1 -timeout 20m -parallel 4 -skip '^TestLong' ./... | go run ./internal/testlog
 
 test-long: deps ## run the tests that take hours
 	PLUGPULL_LONG=1 go test -json -count=1 -timeout 3h -run Long ./... | go run ./internal/testlog
