@@ -44,6 +44,7 @@ const (
 	ReasonStillAlive     Reason = "still_alive"     // commits were acknowledged after off was observed
 	ReasonCutFailed      Reason = "cut_failed"      // off was not read back from the outlet
 	ReasonProcessCrash   Reason = "process_crash"   // a restart is all that is known
+	ReasonFarewell       Reason = "farewell"        // the host ended connections: it had power
 	ReasonInterrupted    Reason = "interrupted"     // plugpull itself ended in mid-cycle
 	ReasonNoCycles       Reason = "no_cycles"
 	ReasonFailed         Reason = "failed" // the bench or plugpull failed
@@ -71,6 +72,8 @@ func (r Reason) Explain() string {
 		return "the outlet never read back off"
 	case ReasonProcessCrash:
 		return "a restart is all that is known: a crash of the process alone looks the same. State what was cut with --attest, or use a bench that proves it"
+	case ReasonFarewell:
+		return "connections were closed or reset, which a host without power cannot do: the process alone ended, or something on the way speaks for the host"
 	case ReasonInterrupted:
 		return "plugpull was interrupted in mid-cycle"
 	case ReasonFailed:
@@ -113,7 +116,7 @@ type Evidence struct {
 	// OutletFailed: a cut was commanded and off was not read back.
 	OutletFailed bool
 	// NoFarewell: the whole host is said to have lost power while streams ran, so that a
-	// connection which was closed in order contradicts it.
+	// connection which was closed or reset contradicts it.
 	NoFarewell bool
 	// Proven: the bench has proof of its own that power was lost.
 	Proven bool
@@ -141,8 +144,8 @@ func (e Evidence) Counts() Reason {
 		return ReasonStreamsStopped
 	case e.Commanded && !e.IdleByDesign && e.LastAck > FreshAck:
 		return ReasonIdleAtCut
-	case e.NoFarewell && e.Ends[ledger.EndFIN] > 0:
-		return ReasonProcessCrash
+	case e.NoFarewell && e.Ends[ledger.EndFIN]+e.Ends[ledger.EndRST] > 0:
+		return ReasonFarewell
 	case !e.Proven && e.Attest == "":
 		return ReasonProcessCrash
 	}

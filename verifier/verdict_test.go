@@ -38,7 +38,10 @@ func TestEvidence(t *testing.T) {
 		}, verifier.ReasonStreamsStopped},
 		{"a host without power said farewell", func(e *verifier.Evidence) {
 			e.NoFarewell, e.Ends = true, map[ledger.End]int{ledger.EndSilence: 3, ledger.EndFIN: 1}
-		}, verifier.ReasonProcessCrash},
+		}, verifier.ReasonFarewell},
+		{"a host without power reset a connection", func(e *verifier.Evidence) {
+			e.NoFarewell, e.Ends = true, map[ledger.End]int{ledger.EndSilence: 3, ledger.EndRST: 1}
+		}, verifier.ReasonFarewell},
 		{"a host without power fell silent", func(e *verifier.Evidence) { e.NoFarewell = true }, verifier.ReasonNone},
 		{"acknowledged 100 ms before the cut", func(e *verifier.Evidence) { e.LastAck = 100 * time.Millisecond }, verifier.ReasonNone},
 		{"acknowledged longer before the cut", func(e *verifier.Evidence) { e.LastAck = 100*time.Millisecond + 1 }, verifier.ReasonIdleAtCut},

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"plugpull/verifier"
 )
 
 // TestOutletFaults: an outlet that does not do what it says must never give a verdict,
@@ -230,8 +232,9 @@ func TestAFarewellContradictsAMainsCut(t *testing.T) {
 	assert.Equal(t, 3, r.code, r.stderr)
 	s := r.one(t)
 	assert.Zero(t, s.findings())
-	assert.Equal(t, verifier.ReasonProcessCrash, s.Reason)
-	assert.Positive(t, readCycle(t, s.Folder, 1).Ends["fin"])
+	assert.EqualValues(t, verifier.ReasonFarewell, s.Reason)
+	ends := readCycle(t, s.Folder, 1).Ends
+	assert.Positive(t, ends["fin"]+ends["rst"])
 }
 
 // byHand are the flags of the subcommands that take a DSN.
