@@ -18,7 +18,7 @@ help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
 build: ## build bin/plugpull
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugpull ./cmd/plugpull
+	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugpull ./cmd/plugpull
 
 demo: build ## show a lying drive being caught, on the embedded bench: needs nothing
 	@scripts/demo.sh

@@ -17,7 +17,7 @@ func WriteTable(w io.Writer, runs []*Run) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := "scenario\tcuts counted\tacked\tcommits/s\tlost\tother\tloss window\tverdict\texpected\t"
 	if attributed {
-		head += "lost by\t"
+		head += "attribution\t"
 	}
 	fmt.Fprintln(t, head)
 	for _, r := range runs {
