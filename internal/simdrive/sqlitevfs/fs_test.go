@@ -366,13 +366,13 @@ func TestDamagedDirectory(t *testing.T) {
 // TestTwoOfOneName is what only a lying drive leaves: the newer file stands, and
 // the older does not come back when the newer is deleted.
 func TestTwoOfOneName(t *testing.T) {
-	d, fs := format(t)
+	d, _ := format(t)
 	for i, size := range []int64{0, 1} {
 		var b [sector]byte
 		(&entry{exists: true, seq: 10 + uint64(i), size: size, name: "a"}).encode(b[:], i)
 		d.set(b[:], entryAt(i, 1))
 	}
-	fs = mount(t, d)
+	fs := mount(t, d)
 	got, _ := contents(t, fs, "a")
 	assert.Equal(t, "\x00", got)
 	require.NoError(t, fs.Delete("a", true))
