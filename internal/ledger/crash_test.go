@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -19,16 +20,21 @@ import (
 )
 
 // childLedger names the ledger that a child process writes: this test binary
-// again, see TestChild.
+// again, see runChild.
 const childLedger = "PLUGPULL_TEST_LEDGER"
 
-// TestChild is no test: as a child it continues a ledger and prints each
-// number that is durable, until it is killed.
-func TestChild(t *testing.T) {
-	path := os.Getenv(childLedger)
-	if path == "" {
-		t.Skip("runs as a child of the crash tests only")
+// TestMain runs the child in place of the tests where the environment asks for it.
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childLedger); path != "" {
+		runChild(context.Background(), path)
+		return
 	}
+	os.Exit(m.Run())
+}
+
+// runChild is what the crash tests kill: as a child it continues a ledger and prints each
+// number that is durable, until it is killed.
+func runChild(ctx context.Context, path string) {
 	w, st, err := Open(path)
 	if err != nil {
 		fmt.Println("error:", err)
@@ -42,7 +48,7 @@ func TestChild(t *testing.T) {
 			}
 			n++
 		}
-		if err := w.Sync(t.Context()); err != nil {
+		if err := w.Sync(ctx); err != nil {
 			fmt.Println("error:", err)
 			return
 		}
@@ -51,7 +57,7 @@ func TestChild(t *testing.T) {
 }
 
 func child(t *testing.T, path string) (*exec.Cmd, *bufio.Scanner) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childLedger+"="+path)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
