@@ -60,12 +60,15 @@ type Witnessing interface {
 // identityKeys are the facts that make a server the same server. Its version may change.
 var identityKeys = []string{"hostname", "port", "datadir", "server_uuid"}
 
-// sameServer compares a server with the one that the ledger recorded.
+// sameServer compares a server with the one that the ledger recorded. What one of them
+// does not say is not compared.
 func sameServer(recorded, found map[string]string) error {
 	var diff []string
 	for _, k := range identityKeys {
-		if r, ok := recorded[k]; ok && found[k] != r {
-			diff = append(diff, fmt.Sprintf("%s was %q and is %q", k, r, found[k]))
+		was, known := recorded[k]
+		is, said := found[k]
+		if known && said && was != is {
+			diff = append(diff, fmt.Sprintf("%s was %q and is %q", k, was, is))
 		}
 	}
 	if len(diff) == 0 {

@@ -10,10 +10,6 @@ import (
 	"time"
 )
 
-// identityVars tell one server from another, as far as it can tell itself. The
-// version may change under a run.
-var identityVars = [...]string{"hostname", "port", "datadir", "server_uuid"}
-
 // Identity returns what the server says it is: hostname, port, datadir,
 // server_uuid (MySQL, and MariaDB where it has one), version, version_comment. A
 // variable that the server lacks is left out.
@@ -23,30 +19,6 @@ func (d *DB) Identity(ctx context.Context) (id map[string]string, err error) {
 		return err
 	})
 	return id, err
-}
-
-// OtherServerError says which parts of two identities differ.
-type OtherServerError struct{ Fields []string }
-
-func (e *OtherServerError) Error() string {
-	return "this is another server: " + strings.Join(e.Fields, ", ")
-}
-
-// SameServer returns an *OtherServerError when two identities differ in hostname,
-// port, datadir or server_uuid. A part that one of them lacks is not compared.
-func SameServer(a, b map[string]string) error {
-	var diff []string
-	for _, name := range identityVars {
-		x, okX := a[name]
-		y, okY := b[name]
-		if okX && okY && x != y {
-			diff = append(diff, fmt.Sprintf("%s was %q and is %q", name, x, y))
-		}
-	}
-	if len(diff) > 0 {
-		return &OtherServerError{Fields: diff}
-	}
-	return nil
 }
 
 // variables runs a statement that returns names and values.

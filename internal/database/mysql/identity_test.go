@@ -8,20 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSameServer(t *testing.T) {
-	a := map[string]string{"hostname": "h", "port": "3306", "datadir": "/d/", "version": "10.11.1"}
-	with := func(k, v string) map[string]string { m := maps.Clone(a); m[k] = v; return m }
-	assert.NoError(t, SameServer(a, with("version", "11.4")))
-	assert.NoError(t, SameServer(a, with("server_uuid", "x")), "only one of them has it")
-	for _, k := range []string{"hostname", "port", "datadir"} {
-		err := SameServer(a, with(k, "other"))
-		var other *OtherServerError
-		require.ErrorAs(t, err, &other)
-		assert.Contains(t, err.Error(), k)
-	}
-	assert.Error(t, SameServer(with("server_uuid", "x"), with("server_uuid", "y")))
-}
-
 func TestJudgeSettings(t *testing.T) {
 	maria := map[string]string{
 		"version": "10.11.6-MariaDB", "innodb_flush_log_at_trx_commit": "1", "log_bin": "OFF", "sync_binlog": "0", "innodb_flush_method": "O_DIRECT",
