@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
+	"unicode"
 
 	"github.com/google/uuid"
 
@@ -33,8 +35,10 @@ func loadBench(name string) (scenarios.Bench, error) {
 
 // source is how to name the job's scenario on a command line.
 func (j *job) source() string {
-	if j.head.Given != "" {
-		return j.head.Given
+	if g := j.head.Given; strings.ContainsFunc(g, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-", r) }) {
+		return "'" + strings.ReplaceAll(g, "'", `'\\''`) + "'"
+	} else if g != "" {
+		return g
 	}
 	return j.scenario.Name
 }

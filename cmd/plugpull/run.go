@@ -90,6 +90,7 @@ type header struct {
 	BenchFile string    `json:"bench_file"` // its path: relative paths in it start there
 	Seed      uint64    `json:"seed"`
 	Cycles    int       `json:"cycles"`
+	Replay    int       `json:"replay,omitempty"` // the only cycle, of a replay
 	Plugpull  string    `json:"plugpull"`
 	Created   time.Time `json:"created"`
 	Sources   struct {
@@ -141,7 +142,7 @@ func (a *app) tell(f *runFlags, j *job, rep *report.Run) error {
 	if f.json {
 		return rep.WriteJSON(a.out)
 	}
-	if f.cycle > 0 {
+	if f.cycle > 0 && rep.Cycles.Counted+rep.Cycles.Inconclusive > 0 {
 		res, err := j.folder.Cycle(uint32(f.cycle))
 		if err != nil {
 			return err
@@ -182,7 +183,7 @@ func (a *app) conclude(f *runFlags, reports []*report.Run, jobs []*job, failed e
 		}
 	}
 	interrupted := errors.Is(failed, campaign.ErrInterrupted)
-	if failed != nil && len(reports) > 0 {
+	if failed != nil && (interrupted || len(reports) > 0) {
 		failed = fmt.Errorf("%w\nCarry on with: plugpull run --resume %s", failed, cmp.Or(f.resume, f.out))
 	}
 	switch n := len(reports) - 1; {
@@ -227,6 +228,8 @@ func (a *app) jobs(f *runFlags, args []string) ([]*job, error) {
 		return nil, usage.Errorf("no bench: give --bench embedded, or --bench FILE (a commented sample: plugpull scenarios show sample-bench)")
 	case f.cycles < 0:
 		return nil, usage.Errorf("--cycles %d: want a positive number", f.cycles)
+	case f.cycle < 0:
+		return nil, usage.Errorf("--cycle %d: want a positive number", f.cycle)
 	}
 	bench, err := loadBench(f.bench)
 	if err != nil {
@@ -269,7 +272,7 @@ func (a *app) jobs(f *runFlags, args []string) ([]*job, error) {
 
 func newHeader(f *runFlags, order int, sc scenarios.Scenario, bench scenarios.Bench) header {
 	h := header{Schema: report.Schema, Order: order, Scenario: sc.Name, Bench: bench.Name, BenchFile: f.bench,
-		Seed: f.seed, Cycles: sc.Cycles, Plugpull: buildVersion(), Created: time.Now()}
+		Seed: f.seed, Cycles: sc.Cycles, Replay: f.cycle, Plugpull: buildVersion(), Created: time.Now()}
 	if f.cycles > 0 {
 		h.Cycles = f.cycles
 	}
@@ -331,6 +334,8 @@ func reopen(path string, f *runFlags) (*job, error) {
 	j := &job{folder: folder}
 	if _, err = folder.ReadJSON("run.json", &j.head); err != nil {
 		err = usage.Wrap(err)
+	} else if j.head.Replay > 0 {
+		err = usage.Errorf("%s is the replay of cycle %d, which is not carried on: replay it again, with another --out", path, j.head.Replay)
 	} else {
 		j.scenario, err = scenarios.Parse(filepath.Join(path, "run.json")+" (scenario)", []byte(j.head.Sources.Scenario))
 	}

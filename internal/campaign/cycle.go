@@ -49,6 +49,7 @@ type cycle struct {
 	sess  *client.Session
 	phase clock.Instant
 	alive bool // a stream went on after the cut until it was stopped
+	kept  bool // its file is written
 	// unreadable is the bench's evidence that nothing can be read.
 	unreadable string
 }
@@ -310,7 +311,9 @@ func (c *cycle) keep(x *Examination) error {
 	if x.ScanErr != nil {
 		c.r.Log.Warn("the survivors could not be read", "cycle", c.n, "err", x.ScanErr)
 	}
-	return c.r.Folder.WriteJSON(cycleFile(c.n), &c.res)
+	err := c.r.Folder.WriteJSON(cycleFile(c.n), &c.res)
+	c.kept = err == nil
+	return err
 }
 
 func (res *CycleResult) take(x *Examination) {

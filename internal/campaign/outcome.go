@@ -16,6 +16,14 @@ func (r *Runner) report(failed error) *report.Run {
 		Seed: r.Plan.Seed, Expected: r.Plan.Expected, Findings: t.Findings.Plus(r.pending), Folder: r.Folder.Path,
 		Commits: report.Commits{Acked: t.Acked, Refused: t.Refused, Unknown: t.Unknown, PerSecond: t.PerSecond()},
 		Control: r.Control}
+	if r.stepping() {
+		// What an interrupted cycle committed is never verified, and what it recorded may be a part.
+		rep.Commits.Acked, rep.Findings = 0, verifier.Counts{}
+		for _, res := range r.results {
+			rep.Commits.Acked += res.Acked
+			rep.Findings = rep.Findings.Plus(res.Counts)
+		}
+	}
 	rep.Cycles.Planned, rep.Cycles.Interrupted = r.Plan.Cycles, r.void
 	var window, bound time.Duration
 	var witness report.Witness

@@ -91,7 +91,7 @@ func (r *Runner) show(n uint32, phase string, st *client.Stats) {
 // left as configured.
 func (r *Runner) Run(ctx context.Context) (*report.Run, error) {
 	r.start = clock.Now()
-	_, r.Folder.Simulated = r.Bench.(Stepping)
+	r.Folder.Simulated = r.stepping()
 	err := r.recall()
 	if err == nil {
 		err = r.Bench.Ready(ctx)
@@ -136,7 +136,11 @@ func (r *Runner) cycles(ctx context.Context) error {
 		r.Book.Cycle++
 		c := &cycle{r: r, n: r.Book.Cycle}
 		if err := c.run(ctx); err != nil {
-			r.void++
+			if c.kept && r.stepping() {
+				r.keep(c.res)
+			} else {
+				r.void++
+			}
 			return err
 		}
 		r.keep(c.res)
@@ -169,7 +173,7 @@ func (r *Runner) await(ctx context.Context) error {
 // whose unknown commits were not pinned yet are always within it.
 func (r *Runner) window(n uint32) uint32 {
 	done := len(r.results) + 1
-	if _, ok := r.Bench.(Stepping); ok {
+	if r.stepping() {
 		return 0 // a cycle's epoch is all there is
 	}
 	if r.resumed || done >= r.Plan.Cycles || r.Plan.AllEvery > 0 && done%r.Plan.AllEvery == 0 || done <= r.Plan.Last {
@@ -188,30 +192,43 @@ func (r *Runner) window(n uint32) uint32 {
 }
 
 // recall reads the cycles that an earlier process completed: those whose
-// findings are complete in the ledger.
+// findings are complete in the ledger. Those of a bench that steps are complete with their
+// file: no later cycle finds again what was not recorded.
 func (r *Runner) recall() error {
 	verified, err := r.verified()
 	if err != nil {
 		return err
 	}
 	for n := uint32(1); n <= r.Book.Cycle; n++ {
-		if !verified[n] {
-			r.void++
+		done, begun := verified[n]
+		if !begun { // a replay begins with the cycle that it replays
 			continue
 		}
 		var res CycleResult
-		ok, err := r.Folder.ReadJSON(cycleFile(n), &res)
-		if err != nil {
-			return err
+		there := false
+		if done || r.stepping() {
+			if there, err = r.Folder.ReadJSON(cycleFile(n), &res); err != nil {
+				return err
+			}
 		}
-		if !ok {
+		switch {
+		case there:
+			r.keep(res)
+		case done:
 			return fmt.Errorf("the ledger says that cycle %d was verified, but %s is missing", n, cycleFile(n))
+		default:
+			r.void++
 		}
-		r.keep(res)
 	}
 	return nil
 }
 
+func (r *Runner) stepping() bool {
+	_, ok := r.Bench.(Stepping)
+	return ok
+}
+
+// verified has every cycle of the ledger, true for those that were verified.
 func (r *Runner) verified() (map[uint32]bool, error) {
 	recs, err := r.Book.read(0)
 	if err != nil {
@@ -225,8 +242,8 @@ func (r *Runner) verified() (map[uint32]bool, error) {
 		if !ok || err != nil {
 			return done, err
 		}
-		if rec.Kind == ledger.KindMark && ledger.Mark(rec.Code) == ledger.MarkVerified {
-			done[rec.Cycle] = true
+		if rec.Cycle > 0 {
+			done[rec.Cycle] = done[rec.Cycle] || rec.Kind == ledger.KindMark && ledger.Mark(rec.Code) == ledger.MarkVerified
 		}
 	}
 }
@@ -241,7 +258,7 @@ func (r *Runner) afterCrash(ctx context.Context) error {
 	if n := len(r.results); n > 0 && r.results[n-1].Session == last.Session {
 		return nil
 	}
-	if _, ok := r.Bench.(Stepping); ok {
+	if r.stepping() {
 		return nil // the simulated device ended with its process, and each cycle has its own
 	}
 	r.resumed = true
