@@ -121,6 +121,11 @@ func (b *Bench) Renew(_ context.Context, cycle uint32) error {
 	b.cycle, b.clock, b.first = cycle, simdrive.NewVirtualClock(), witnessFirst{}
 	cfg := b.c.Drive
 	cfg.Size, cfg.Clock, cfg.Seed = driveSize, b.clock, b.rand(1).Uint64()
+	for _, f := range cfg.Faults {
+		if f.Cycle > 0 { // a fresh drive would be in its first generation in every cycle
+			cfg.FirstGeneration = uint64(cycle)
+		}
+	}
 	var err error
 	if b.drive, err = simdrive.New(cfg); err != nil {
 		return fmt.Errorf("make the drive: %w", err)
@@ -203,10 +208,7 @@ func (b *Bench) Restore(ctx context.Context) error {
 	if err != nil {
 		return &verifier.UnreadableError{Err: fmt.Errorf("the drive does not come up again: %w", err)}
 	}
-	if err := b.mountOn(h); err != nil {
-		return &verifier.UnreadableError{Err: err}
-	}
-	return nil
+	return b.mountOn(h)
 }
 
 // Leave implements campaign.Bench: a simulated drive needs no state to be left in.

@@ -2,6 +2,7 @@ package embedded_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"plugpull/internal/bench/embedded"
 	"plugpull/internal/campaign"
+	"plugpull/internal/database/sqlite"
 	"plugpull/internal/ledger"
 	"plugpull/internal/report"
 	"plugpull/internal/workload"
@@ -194,4 +196,19 @@ func TestTheWitnessTellsDriveFromDatabase(t *testing.T) {
 			assert.Positive(t, rep.Witness.Acked)
 		})
 	}
+}
+
+// TestAHostWithoutRoomIsNoEvidence: the WAL index lies on the host; where that fails, nothing is said of the drive.
+func TestAHostWithoutRoomIsNoEvidence(t *testing.T) {
+	b, err := embedded.New(embedded.Config{MinOps: 1, MaxOps: 1, Pragmas: sqlite.Pragmas{Journal: "wal", Synchronous: "full"}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
+	require.NoError(t, b.Renew(t.Context(), 1))
+	_, err = b.Cut(t.Context())
+	require.NoError(t, err)
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "gone"))
+	err = b.Restore(t.Context())
+	require.Error(t, err)
+	var unreadable *verifier.UnreadableError
+	assert.False(t, errors.As(err, &unreadable), "%v", err)
 }
