@@ -35,8 +35,10 @@ func loadBench(name string) (scenarios.Bench, error) {
 
 // source is how to name the job's scenario on a command line.
 func (j *job) source() string {
-	if g := j.head.Given; strings.ContainsFunc(g, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-", r) }) {
-		return "'" + strings.ReplaceAll(g, "'", `'\\''`) + "'"
+	if g := j.head.Given; strings.ContainsFunc(g, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-", r)
+	}) {
+		return "'" + strings.ReplaceAll(g, "'", `'\''`) + "'"
 	} else if g != "" {
 		return g
 	}
