@@ -38,7 +38,7 @@ boot() {
 	[ -z "$netns" ] || in=(ip netns exec "$netns")
 	mkdir -p "$dir/tmp" # of its own: a server removes the temporary tables of others when it starts
 	setsid "${in[@]}" mariadbd --no-defaults --datadir="$datadir" --tmpdir="$dir/tmp" --socket="$socket" --pid-file="$dir/own.pid" \
-		--bind-address="$bind" --port="$port" --init-file="$dir/init.sql" --innodb-log-file-size=10M \
+		--bind-address="$bind" --port="$port" --init-file="$dir/init.sql" --innodb-use-native-aio=OFF --innodb-log-file-size=10M \
 		--innodb-buffer-pool-size=32M --key-buffer-size=1M --aria-pagecache-buffer-size=1M --performance-schema=OFF \
 		--skip-name-resolve --innodb-buffer-pool-dump-at-shutdown=OFF --innodb-buffer-pool-load-at-startup=OFF \
 		--table-open-cache=200 --max-connections=300 --user="$(id -un)" >>"$dir/log" 2>&1 </dev/null 9>&- &
