@@ -36,7 +36,7 @@ test-long: deps ## run the tests that take hours
 	PLUGPULL_LONG=1 go test -json -count=1 -timeout 3h -run Long ./... | go run ./internal/testlog
 
 race: ## run the concurrent packages under the race detector (needs gcc)
-	CGO_ENABLED=1 go test -json -race -short -count=1 -timeout 20m $(RACE) | go run ./internal/testlog
+	CGO_ENABLED=1 go test -json -race -short -count=1 -timeout 20m -skip '^TestLong' $(RACE) | go run ./internal/testlog
 
 bench: deps ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u)
