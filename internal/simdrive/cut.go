@@ -74,6 +74,9 @@ func (d *Drive) cut() {
 	d.inflight = nil
 	d.cache.drop()
 	d.plant.forget()
+	if d.keeper != nil {
+		d.keeper.old = map[int64]*block{}
+	}
 	d.report = r
 }
 

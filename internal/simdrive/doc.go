@@ -39,7 +39,9 @@
 // allocates nothing once the buffers are warm. Memory is about one 4 KiB block
 // for each dirty block, two where an older version is sampled, and as many again
 // for each flush that is still under way over the same block. Blocks of the
-// durable contents are held in memory unless [Config.Base] holds them. The log,
+// durable contents are held in memory unless [Config.Base] holds them.
+// [Config.KeepCut] reads each block again at its first write after a cut, and
+// holds what it read until the next. The log,
 // and the faults that need to know what was there before (unserializable,
 // metadata-old), cost more: they say so.
 package simdrive

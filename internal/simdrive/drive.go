@@ -44,7 +44,8 @@ type Config struct {
 	Faults       []Fault       // those of one event act in this order
 	Seed         uint64        // of all randomness; see the package comment
 	Clock        Clock         // nil: a VirtualClock of the drive's own
-	Log          bool          // keep every write, flush and mark for Entries
+	Log          Log           // what is kept for Entries
+	KeepCut      bool          // keep what each cut left for CutImage, until the next
 	// FirstGeneration is the number that the first power-on gets; 0 means 1. It
 	// lets one cycle be replayed alone.
 	FirstGeneration uint64
@@ -76,6 +77,7 @@ type Drive struct {
 	mu         sync.Mutex
 	zero       *block
 	medium     store
+	keeper     *keeper // around the medium, with KeepCut
 	cache      *cache
 	plant      plant
 	generation uint64
@@ -111,6 +113,10 @@ func New(cfg Config) (*Drive, error) {
 		d.medium = baseStore{cfg.Base}
 	} else {
 		d.medium = newMemStore(d.zero)
+	}
+	if cfg.KeepCut {
+		d.keeper = &keeper{store: d.medium}
+		d.medium = d.keeper
 	}
 	d.cache = newCache(d.medium, d.zero, cfg.Tear/SectorSize)
 	d.cache.commit = d.commit
@@ -169,6 +175,7 @@ func (d *Drive) PowerOn() (*Handle, error) {
 	d.firstOp = d.stats.Ops
 	d.on = true
 	d.inflight = nil // they will find that they are stale
+	d.trimLog()
 	d.note(Entry{Kind: EntryPowerOn})
 	return &Handle{d: d, generation: g}, nil
 }

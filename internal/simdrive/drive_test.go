@@ -190,7 +190,7 @@ const wildCycles = 12
 // wild makes the configuration of a drive with everything random in it.
 func wild(seed uint64) Config {
 	cfg := Config{
-		Size: 64 * BlockSize, Survive: SurviveRandom, CacheBytes: 24 * BlockSize, Seed: seed, Log: true,
+		Size: 64 * BlockSize, Survive: SurviveRandom, CacheBytes: 24 * BlockSize, Seed: seed, Log: LogAll,
 		WriteLatency: time.Millisecond, FlushLatency: 2 * time.Millisecond,
 	}
 	for _, s := range []string{
@@ -283,7 +283,7 @@ func TestSameSeedSameState(t *testing.T) {
 // last flush or FUA before each cut what a strict drive kept.
 func TestLogReplays(t *testing.T) {
 	t.Parallel()
-	cfg := Config{Size: 32 * BlockSize, Log: true}
+	cfg := Config{Size: 32 * BlockSize, Log: LogAll}
 	r := newRig(t, cfg)
 	rng := rand.New(rand.NewPCG(5, 5))
 	for range 400 {

@@ -1,6 +1,19 @@
 package simdrive
 
-import "time"
+import (
+	"hash/crc32"
+	"time"
+)
+
+// Log says what a drive keeps of what is done to it.
+type Log string
+
+// What can be kept.
+const (
+	LogNothing Log = ""
+	LogAll     Log = "all"   // every entry since New, with a copy of every byte written
+	LogHeads   Log = "heads" // the entries of the last two power-ons, with checksums in place of data
+)
 
 // EntryKind says what an Entry records.
 type EntryKind string
@@ -24,7 +37,8 @@ type Entry struct {
 	Generation uint64
 	Kind       EntryKind
 	Off, Len   int64  // of a write or discard, in bytes
-	Data       []byte // not to be changed
+	Data       []byte // not to be changed; nil with LogHeads
+	Sum        uint32 // CRC-32C of what was written, with LogHeads
 	Of         int    // index of an entry
 	Text       string
 }
@@ -36,24 +50,50 @@ func (d *Drive) Mark(text string) {
 	d.note(Entry{Kind: EntryMark, Text: text})
 }
 
-// Entries returns the log since New; nil unless Config.Log. It holds a copy of
-// all that was ever written.
+// Entries returns the log; nil without one.
 func (d *Drive) Entries() []Entry {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return append([]Entry(nil), d.log...)
 }
 
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
 // note appends to the log and returns the index.
 func (d *Drive) note(e Entry) int {
-	if !d.cfg.Log {
+	if d.cfg.Log == LogNothing {
 		return -1
 	}
 	e.At, e.Generation = d.clock.Now(), d.generation
 	if e.Data != nil {
 		e.Len = int64(len(e.Data))
-		e.Data = append([]byte(nil), e.Data...)
+		if d.cfg.Log == LogHeads {
+			e.Sum, e.Data = crc32.Checksum(e.Data, castagnoli), nil
+		} else {
+			e.Data = append([]byte(nil), e.Data...)
+		}
 	}
 	d.log = append(d.log, e)
 	return len(d.log) - 1
+}
+
+// trimLog forgets the entries before the last power-on, as LogHeads asks for.
+func (d *Drive) trimLog() {
+	if d.cfg.Log != LogHeads {
+		return
+	}
+	keep := 0
+	for i, e := range d.log {
+		if e.Kind == EntryPowerOn {
+			keep = i
+		}
+	}
+	n := copy(d.log, d.log[keep:])
+	clear(d.log[n:])
+	d.log = d.log[:n]
+	for i := range d.log {
+		if d.log[i].Kind == EntryFlushDone {
+			d.log[i].Of -= keep
+		}
+	}
 }
