@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"plugpull/internal/simdrive"
 	"plugpull/internal/workload"
 )
 
@@ -25,7 +24,7 @@ const (
 // BenchKind names a kind of bench.
 type BenchKind string
 
-// The kinds of bench. Lab and Embedded exist so far.
+// The kinds of bench. All but VM exist so far.
 const (
 	Embedded BenchKind = "embedded"
 	Loop     BenchKind = "loop"
@@ -44,11 +43,15 @@ type Scenario struct {
 	Cycles   int // how many, unless the command line says otherwise
 	Database DatabasePolicy
 	Verify   Verify
-	// The rest is for the embedded bench.
+	// For the simulated benches, embedded and loop.
 	Drive   Drive
-	SQLite  SQLite
 	Control Control
-	Witness bool // a stream appends to a file beside the database
+	Witness bool   // a stream appends to a file beside the database
+	SQLite  SQLite // embedded
+	// For the loop bench.
+	Queue      WriteCache
+	Filesystem Filesystem
+	MySQL      MySQL
 	// Source is the file as it was read.
 	Source []byte
 }
@@ -78,31 +81,6 @@ type Cut struct {
 
 // Ops is a span of drive operations, both ends included.
 type Ops struct{ Min, Max int }
-
-// Drive is the simulated drive.
-type Drive struct {
-	Survive      simdrive.Survive // what is left of volatile data at a cut
-	Tear         int              // bytes: 512 or 4096
-	WriteThrough bool
-	Cache        int  // bytes of volatile cache; 0: unbounded
-	SyncByFUA    bool // the file layer writes with FUA and never flushes
-	WriteLatency time.Duration
-	FlushLatency time.Duration
-	Faults       []simdrive.Fault
-}
-
-// SQLite is the embedded bench's database.
-type SQLite struct {
-	Journal        string // wal, delete, truncate or persist
-	Synchronous    string // off, normal, full or extra
-	AutoCheckpoint int    // WAL pages
-}
-
-// Control is the planted fault that must show a loss before a durable verdict counts.
-type Control struct {
-	Fault  *simdrive.Fault // nil: none
-	Cycles int
-}
 
 // Range is a span of time, both ends included.
 type Range struct{ Min, Max time.Duration }
@@ -155,8 +133,11 @@ func Parse(file string, data []byte) (Scenario, error) {
 		sc.Cycles = s.number("cycles", 0, 1, 1_000_000)
 		sc.Database = databasePolicy(s.sub("database"))
 		sc.Verify = verify(s.sub("verify"))
-		if embedded {
+		switch {
+		case embedded:
 			sc.embedded(s)
+		case slices.Contains(sc.Benches, Loop):
+			sc.loop(s)
 		}
 	})
 	if err != nil {
@@ -174,16 +155,16 @@ func benches(s *section) []BenchKind {
 		switch {
 		case slices.Contains(kinds, kind):
 			s.problem("bench", "%q twice, want it once", word)
-		case kind == Lab, kind == Embedded:
+		case kind == Lab, kind == Embedded, kind == Loop:
 			kinds = append(kinds, kind)
-		case kind == Loop, kind == VM:
-			s.problem("bench", "%q is not in this version, want lab or embedded", word)
+		case kind == VM:
+			s.problem("bench", "%q is not in this version, want lab, embedded or loop", word)
 		default:
-			s.problem("bench", "%q, want lab or embedded", word)
+			s.problem("bench", "%q, want lab, embedded or loop", word)
 		}
 	}
 	if len(kinds) > 1 {
-		s.problem("bench", "lab and embedded take different keys, want one of them a file")
+		s.problem("bench", "%s and %s take different keys, want one of them a file", kinds[0], kinds[1])
 	}
 	return kinds
 }

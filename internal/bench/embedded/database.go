@@ -141,7 +141,7 @@ func (d *database) Survivors(epoch uint32) (verifier.Survivors, func() error, er
 }
 
 func (d *database) DialWitness(_ context.Context, p workload.Params) (client.Conn, error) {
-	c, err := d.b().dialWitness(p)
+	c, err := d.witness.Dial(p)
 	if err != nil {
 		return nil, err
 	}
@@ -149,5 +149,8 @@ func (d *database) DialWitness(_ context.Context, p workload.Params) (client.Con
 }
 
 func (d *database) WitnessSurvivors(workload.Params) (verifier.Survivors, error) {
-	return witnessSurvivors{d.b()}, nil
+	if d.mount == nil {
+		return nil, &verifier.UnreadableError{Table: workload.TableWitness, Err: errors.New("the drive is not mounted")}
+	}
+	return d.witness.Survivors(), nil
 }

@@ -24,6 +24,7 @@ import (
 	"plugpull/internal/database/sqlite"
 	"plugpull/internal/simdrive"
 	"plugpull/internal/simdrive/sqlitevfs"
+	"plugpull/internal/witness"
 	"plugpull/powerctl"
 	"plugpull/powerctl/simulated"
 	"plugpull/scenarios"
@@ -48,7 +49,7 @@ func ConfigOf(sc *scenarios.Scenario, seed uint64) Config {
 	d := sc.Drive
 	return Config{
 		Seed: seed,
-		Drive: simdrive.Config{WriteThrough: d.WriteThrough, CacheBytes: int64(d.Cache), WriteLatency: d.WriteLatency,
+		Drive: simdrive.Config{WriteThrough: d.WriteThrough, CacheBytes: d.Cache, WriteLatency: d.WriteLatency,
 			FlushLatency: d.FlushLatency, Survive: d.Survive, Tear: d.Tear, Faults: d.Faults},
 		SyncByFUA: d.SyncByFUA,
 		Pragmas: sqlite.Pragmas{Journal: sqlite.Journal(sc.SQLite.Journal), Synchronous: sqlite.Synchronous(sc.SQLite.Synchronous),
@@ -62,15 +63,15 @@ const driveSize = 256 << 20
 
 // Bench implements campaign.Stepping.
 type Bench struct {
-	c      Config
-	cycle  uint32
-	clock  *simdrive.VirtualClock
-	drive  *simdrive.Drive
-	outlet *simulated.Outlet
-	on     bool
-	mount  *mounted // nil while the drive has no power or cannot be mounted
-	first  witnessFirst
-	facts  words.Facts
+	c       Config
+	cycle   uint32
+	clock   *simdrive.VirtualClock
+	drive   *simdrive.Drive
+	outlet  *simulated.Outlet
+	on      bool
+	mount   *mounted // nil while the drive has no power or cannot be mounted
+	witness *witness.Witness
+	facts   words.Facts
 }
 
 // New returns a bench. Close removes what its last cycle holds.
@@ -78,7 +79,8 @@ func New(c Config) (*Bench, error) {
 	if c.MinOps < 1 || c.MaxOps < c.MinOps {
 		return nil, fmt.Errorf("embedded bench: cut at operation %d..%d: want 1 or more, in order", c.MinOps, c.MaxOps)
 	}
-	b := &Bench{c: c, first: witnessFirst{}}
+	b := &Bench{c: c}
+	b.witness = &witness.Witness{Open: b.openWitness, Now: b.Now}
 	var err error
 	b.outlet, err = simulated.New(simulated.Config{Name: "simulated drive", Device: (*supply)(b), Now: b.Now})
 	return b, err
@@ -118,7 +120,8 @@ func (b *Bench) Renew(_ context.Context, cycle uint32) error {
 	if err := b.unmount(); err != nil {
 		return err
 	}
-	b.cycle, b.clock, b.first = cycle, simdrive.NewVirtualClock(), witnessFirst{}
+	b.cycle, b.clock = cycle, simdrive.NewVirtualClock()
+	b.witness.Forget()
 	cfg := b.c.Drive
 	cfg.Size, cfg.Clock, cfg.Seed = driveSize, b.clock, b.rand(1).Uint64()
 	for _, f := range cfg.Faults {

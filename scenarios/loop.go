@@ -1,0 +1,133 @@
+package scenarios
+
+import (
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"plugpull/internal/mysqld"
+)
+
+// WriteCache is what the kernel believes of the drive's cache, in the words of sysfs.
+type WriteCache string
+
+// What the kernel can believe.
+const (
+	// WriteBack: the drive has a volatile cache, so flushes are sent.
+	WriteBack WriteCache = "write back"
+	// WriteThrough: it has none, so that no flush is ever sent.
+	WriteThrough WriteCache = "write through"
+)
+
+// Filesystem is what the database lies on.
+type Filesystem struct {
+	Type  string   // ext4, xfs or btrfs
+	Mkfs  []string // further arguments of its mkfs
+	Mount []string // mount options
+}
+
+// MySQL is the loop bench's server.
+type MySQL struct {
+	Binary   string // a program or a path to it; empty: mariadbd, else mysqld
+	Settings []Setting
+}
+
+// Setting is an option of the server, without its dashes.
+type Setting struct{ Name, Value string }
+
+// driveSizes of the loop bench, in bytes. A server's data, redo and undo logs fill about 60 MB,
+// and btrfs takes no drive below 109 MiB.
+const (
+	leastDrive   = 128 << 20
+	defaultDrive = 512 << 20
+	mostDrive    = 8 << 30
+)
+
+// loop reads the keys of a scenario for the loop bench.
+func (sc *Scenario) loop(s *section) {
+	sc.Drive = loopDrive(s.sub("drive"))
+	sc.Queue = choice(s, "queue", WriteBack, WriteBack, WriteThrough)
+	sc.Filesystem = filesystem(s.sub("filesystem"))
+	sc.MySQL = mysql(s.sub("server"))
+	sc.Control = control(s.sub("control"))
+	sc.Witness = s.flag("witness")
+}
+
+// Stack says in a few words what the server lies on, in the terms of the barrier's time:
+// whether flushes are sent, and whether the drive has a cache that they are for.
+func (sc *Scenario) Stack() string {
+	text := sc.Filesystem.Type
+	if len(sc.Filesystem.Mount) > 0 {
+		text += " " + strings.Join(sc.Filesystem.Mount, ",")
+	}
+	if sc.Queue == WriteThrough {
+		text += ", no flushes sent"
+	}
+	if sc.Drive.WriteThrough {
+		text += ", cache off"
+	} else {
+		text += ", cache on"
+	}
+	for _, f := range sc.Drive.Faults {
+		text += ", " + f.String()
+	}
+	return text
+}
+
+func loopDrive(s *section) Drive {
+	defer s.done()
+	size := s.size("size", defaultDrive, leastDrive, mostDrive)
+	if size%4096 != 0 {
+		s.problem("size", "%d bytes, want a multiple of 4KiB", size)
+	}
+	d := driveOf(s, 0, 0)
+	d.Size = size
+	d.InFile = choice(s, "image", "memory", "memory", "file") == "file"
+	return d
+}
+
+func filesystem(s *section) Filesystem {
+	defer s.done()
+	f := Filesystem{Type: choice(s, "type", "ext4", "ext4", "xfs", "btrfs")}
+	if s.has("mkfs") {
+		f.Mkfs = s.words("mkfs", "a list of arguments, such as [-i, size=1024]")
+	}
+	if s.has("mount") {
+		const want = "a list of mount options, such as [barrier=0]"
+		f.Mount = s.words("mount", want)
+		if slices.ContainsFunc(f.Mount, func(o string) bool { return o == "" || strings.ContainsAny(o, ", \t\n") }) {
+			s.problem("mount", "a comma, a space or nothing in an option, want one option an item")
+		}
+	}
+	s.known = append(s.known, "mkfs", "mount")
+	return f
+}
+
+func mysql(s *section) MySQL {
+	defer s.done()
+	return MySQL{Binary: s.text("binary", "a program, such as mariadbd or /opt/mysql/bin/mysqld"), Settings: s.settings("settings")}
+}
+
+// settings wants a section of option names with plain values.
+func (s *section) settings(key string) []Setting {
+	n := s.get(key, yaml.MappingNode, "a section of server options")
+	if n == nil {
+		return nil
+	}
+	sub := s.d.section(n, s.full(key))
+	var list []Setting
+	for _, k := range sub.keys {
+		name := strings.ReplaceAll(k.Value, "-", "_")
+		value := sub.text(k.Value, "a value")
+		switch {
+		case mysqld.CheckSettings(map[string]string{k.Value: value}) != nil:
+			sub.problem(k.Value, "%v", mysqld.CheckSettings(map[string]string{k.Value: value}))
+		case slices.ContainsFunc(list, func(have Setting) bool { return have.Name == name }):
+			sub.problem(k.Value, "given twice, want it once")
+		default:
+			list = append(list, Setting{name, value})
+		}
+	}
+	return list
+}
