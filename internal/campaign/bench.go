@@ -3,6 +3,8 @@ package campaign
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"time"
 
 	"plugpull/client"
 	"plugpull/internal/clock"
@@ -29,12 +31,38 @@ type Bench interface {
 	Database() Database
 }
 
+// Renewing is a bench whose device ends with its process, and can be made anew.
+type Renewing interface {
+	Bench
+	// Renew makes the device anew for the cycle that comes: nothing of earlier ones is
+	// left on it. A *RefusedError says that the system would not take what the scenario asks for.
+	Renew(ctx context.Context, cycle uint32) error
+}
+
+// Settling is a Renewing bench that can make durable what was set up on it.
+type Settling interface {
+	// Settle is called in the cycle of a renewal, when the session has been prepared: the cycle
+	// begins as on a device that was left idle.
+	Settle(ctx context.Context) error
+}
+
+// Filling is a Renewing bench whose device fills up over the cycles.
+type Filling interface {
+	// Full reports that the device should be made anew before the next cycle.
+	Full(ctx context.Context) (bool, error)
+}
+
+// Mortal is a bench that runs the server itself.
+type Mortal interface {
+	// Died says how the server ended by itself since it last greeted; empty while it lives
+	// and where it was killed. It waits a moment for a server that is about to end.
+	Died(ctx context.Context) string
+}
+
 // Stepping is a bench without chance: each cycle is played on a fresh device, one
 // commit at a time, in a time of its own.
 type Stepping interface {
-	Bench
-	// Renew begins a cycle: nothing of earlier ones is left on the device.
-	Renew(ctx context.Context, cycle uint32) error
+	Renewing
 	// Play has the streams take turns until the bench cuts the power at a point that
 	// follows from its seed and the cycle's number. What the streams had
 	// under way then is unknown.
@@ -42,6 +70,30 @@ type Stepping interface {
 	// Now is the clock of the bench.
 	Now() clock.Instant
 }
+
+// Keeping is a bench that can keep what a cut left.
+type Keeping interface {
+	// Keep writes the evidence of the last cut into dir: the logs, and with image also
+	// the drive as the cut left it. The text says how to look at it, for people.
+	Keep(ctx context.Context, dir string, image bool) (text string, err error)
+}
+
+// Splitting is a bench that knows the parts of its last Restore.
+type Splitting interface {
+	// RestoreSplit names the parts and how long each took; what it leaves out is
+	// called restore.
+	RestoreSplit() map[string]time.Duration
+}
+
+// RefusedError says that the system would not take a mount option or a setting: the
+// verdict refused, not a failure of the bench.
+type RefusedError struct {
+	What string // the option or setting, as the scenario has it
+	Err  error  // the reason, in the words of who refused it
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("%s: refused: %v", e.What, e.Err) }
+func (e *RefusedError) Unwrap() error { return e.Err }
 
 // Cut is what is known of one cut.
 type Cut struct {

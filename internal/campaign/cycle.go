@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"time"
 
 	"plugpull/client"
@@ -50,6 +51,8 @@ type cycle struct {
 	phase clock.Instant
 	alive bool // a stream went on after the cut until it was stopped
 	kept  bool // its file is written
+	// renewed: the device was made anew for it.
+	renewed bool
 	// unreadable is the bench's evidence that nothing can be read.
 	unreadable string
 }
@@ -69,8 +72,16 @@ func (c *cycle) run(ctx context.Context) error {
 	if b, ok := c.r.Bench.(Stepping); ok {
 		return c.play(ctx, b)
 	}
+	if b, ok := c.r.Bench.(Renewing); ok {
+		if err := c.renew(ctx, b); err != nil {
+			return err
+		}
+	}
 	if err := c.prepare(ctx); err != nil {
 		return err
+	}
+	if err := c.settle(ctx); err != nil {
+		return errors.Join(err, c.endStreams(ctx, 0), c.void())
 	}
 	c.sess.Start()
 	if err := c.load(ctx); err != nil {
@@ -120,7 +131,7 @@ func (c *cycle) play(ctx context.Context, b Stepping) error {
 // took closes a phase of the cycle's split.
 func (c *cycle) took(phase string) {
 	now := clock.Now()
-	c.res.Split[phase] = now.Sub(c.phase)
+	c.res.Split[phase] += now.Sub(c.phase) // a part of the same name may be there from the bench
 	c.phase = now
 }
 
@@ -261,6 +272,7 @@ func (c *cycle) restore(ctx context.Context) error {
 		return err
 	}
 	err := c.r.Bench.Restore(ctx)
+	c.restoreSplit()
 	if lost := (*verifier.UnreadableError)(nil); errors.As(err, &lost) {
 		c.unreadable = lost.Err.Error()
 	} else if err != nil {
@@ -269,7 +281,6 @@ func (c *cycle) restore(ctx context.Context) error {
 	if err := errors.Join(c.r.Folder.Note(c.n, "on done", ""), c.mark(ledger.MarkRestored, c.r.now())); err != nil {
 		return err
 	}
-	c.took("restore")
 	if c.unreadable != "" {
 		return nil
 	}
@@ -288,9 +299,101 @@ func (c *cycle) verify(ctx context.Context) error {
 	c.r.show(c.n, "verify", nil)
 	e := Exam{Cycle: c.n, FromSession: c.r.window(c.n), Evidence: c.evidence(), Unreadable: c.unreadable, Keep: c.keep}
 	c.res.Whole = e.FromSession == 0
+	if b, ok := c.r.Bench.(Mortal); ok {
+		e.Died = func() string { return b.Died(ctx) }
+	}
 	_, err := c.r.Book.Examine(ctx, c.r.Bench.Database(), e)
 	if err != nil {
 		return fmt.Errorf("cycle %d: verify: %w", c.n, err)
+	}
+	// A damaged device would be blamed again for what follows from its damage.
+	c.r.fresh = c.res.clean()
+	return nil
+}
+
+// clean: every survivor could be read, and nothing was found.
+func (res *CycleResult) clean() bool {
+	return res.Counts.Total()+res.Witness.Total() == 0 && len(res.Unreadable) == 0 && res.Error == ""
+}
+
+// renew has the device made anew where it must be. The sessions of the older one are judged
+// no more: they went with it.
+func (c *cycle) renew(ctx context.Context, b Renewing) error {
+	if err := c.outgrown(ctx); err != nil || c.r.fresh {
+		return err
+	}
+	c.r.show(c.n, "renew", nil)
+	if err := b.Renew(ctx, c.n); err != nil {
+		return fmt.Errorf("cycle %d: renew the device: %w", c.n, err)
+	}
+	if last, ok := c.r.Book.Index.Last(); ok && last.Epoch == c.r.Book.Index.Epoch() {
+		if err := c.markCount(ledger.MarkEpoch, c.r.now(), uint64(last.Epoch)+1); err != nil {
+			return err
+		}
+	}
+	c.r.Book.Server, c.r.fresh, c.renewed = nil, true, true
+	c.took("renew")
+	return nil
+}
+
+// outgrown gives a device up that is nearly full, once everything on it has been verified.
+func (c *cycle) outgrown(ctx context.Context) error {
+	b, ok := c.r.Bench.(Filling)
+	if !ok || !c.r.fresh {
+		return nil
+	}
+	full, err := b.Full(ctx)
+	if err != nil || !full {
+		return err
+	}
+	if n := len(c.r.results); n > 0 && !c.r.results[n-1].Whole {
+		if err := c.r.look(ctx, "end"); err != nil {
+			return fmt.Errorf("cycle %d: verify everything before the device is renewed: %w", c.n, err)
+		}
+	}
+	c.r.fresh = false
+	return nil
+}
+
+// settle lets a renewed device come to rest.
+func (c *cycle) settle(ctx context.Context) error {
+	b, ok := c.r.Bench.(Settling)
+	if !ok || !c.renewed {
+		return nil
+	}
+	if err := b.Settle(ctx); err != nil {
+		return fmt.Errorf("cycle %d: settle the device: %w", c.n, err)
+	}
+	c.took("settle")
+	return nil
+}
+
+// restoreSplit closes the phase of Bench.Restore, in parts where the bench knows them.
+func (c *cycle) restoreSplit() {
+	c.took("restore")
+	b, ok := c.r.Bench.(Splitting)
+	if !ok {
+		return
+	}
+	for part, took := range b.RestoreSplit() {
+		c.res.Split[part] = took
+		c.res.Split["restore"] -= took
+	}
+}
+
+// keepEvidence keeps what the cut of a surprising cycle left.
+func (c *cycle) keepEvidence(ctx context.Context) error {
+	b, ok := c.r.Bench.(Keeping)
+	if !ok || c.res.clean() && c.unreadable == "" {
+		return nil
+	}
+	surprise := c.r.Plan.Expected != verifier.Lossy.String()
+	text, err := b.Keep(ctx, filepath.Join(c.r.Folder.Path, filepath.Dir(cycleFile(c.n))), surprise || c.r.KeepImages)
+	if err != nil {
+		return fmt.Errorf("cycle %d: keep the evidence: %w", c.n, err)
+	}
+	if surprise {
+		c.r.Log.Warn("kept the state that the cut left", "cycle", c.n, "look", text)
 	}
 	return nil
 }

@@ -53,7 +53,8 @@ type Database interface {
 type Witnessing interface {
 	// DialWitness opens the file for a stream's records; p is of the witness profile.
 	DialWitness(ctx context.Context, p workload.Params) (client.Conn, error)
-	// WitnessSurvivors reads the records that are left.
+	// WitnessSurvivors reads the records that are left. A *verifier.UnreadableError is the
+	// bench's own evidence that the file's filesystem cannot be read.
 	WitnessSurvivors(p workload.Params) (verifier.Survivors, error)
 }
 

@@ -27,6 +27,9 @@ type Exam struct {
 	// Unreadable is the bench's own evidence that there is nothing to read; the
 	// database is then not asked.
 	Unreadable string
+	// Died says how the server ended by itself while it was asked, empty if it did not; may be
+	// nil. It turns what could not be compared into something unreadable.
+	Died func() string
 	// Keep is called with the outcome before anything of it is recorded in the
 	// ledger, to make it durable; may be nil.
 	Keep func(*Examination) error
@@ -87,17 +90,13 @@ func (b *Book) Examine(ctx context.Context, db Database, e Exam) (*Examination, 
 	if !ok {
 		return nil, usage.Errorf("ledger %s: no session has been streamed into it yet: run plugpull stream first", b.Path)
 	}
-	x := &Examination{Before: b.Index.Totals().Findings, Session: last, Evidence: e.Evidence}
-	if e.Unreadable != "" {
-		x.Evidence.Restarted = true
-	} else if err := b.inspect(ctx, db, x); err != nil {
-		return nil, err
+	x, err := b.judge(ctx, db, e, last)
+	if e.Died != nil && e.Unreadable == "" && ctx.Err() == nil && (err != nil || x.ScanErr != nil) {
+		if e.Unreadable = e.Died(); e.Unreadable != "" {
+			x, err = b.judge(ctx, db, e, last)
+		}
 	}
-	x.fromLedger()
-	if err := b.compare(ctx, db, e, x); err != nil {
-		return nil, err
-	}
-	if err := b.compareWitness(ctx, db, e, x); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	x.Reason = x.Evidence.Counts()
@@ -110,6 +109,21 @@ func (b *Book) Examine(ctx context.Context, db Database, e Exam) (*Examination, 
 		}
 	}
 	return x, b.record(ctx, e, x)
+}
+
+// judge compares, and records nothing.
+func (b *Book) judge(ctx context.Context, db Database, e Exam, last verifier.SessionFacts) (*Examination, error) {
+	x := &Examination{Before: b.Index.Totals().Findings, Session: last, Evidence: e.Evidence}
+	if e.Unreadable != "" {
+		x.Evidence.Restarted = true
+	} else if err := b.inspect(ctx, db, x); err != nil {
+		return nil, err
+	}
+	x.fromLedger()
+	if err := b.compare(ctx, db, e, x); err != nil {
+		return nil, err
+	}
+	return x, b.compareWitness(ctx, db, e, x)
 }
 
 // inspect makes sure that this is the recorded server and run, and finds out
@@ -209,15 +223,19 @@ func (b *Book) compareWitness(ctx context.Context, db Database, e Exam, x *Exami
 		return nil
 	}
 	p := b.Config.ForWitness()
-	in := verifier.Input{Params: p, Index: b.Witness, Open: b.read, FromSession: e.FromSession, Unreadable: e.Unreadable}
-	if e.Unreadable == "" {
-		var err error
-		if in.Survivors, err = w.WitnessSurvivors(p); err != nil {
-			return fmt.Errorf("read the witness file: %w", err)
-		}
+	in := verifier.Input{Params: p, Index: b.Witness, Open: b.read, FromSession: e.FromSession}
+	var err error
+	in.Survivors, err = w.WitnessSurvivors(p)
+	if lost := (*verifier.UnreadableError)(nil); errors.As(err, &lost) {
+		in.Unreadable = lost.Err.Error()
+	} else if err != nil {
+		return fmt.Errorf("read the witness file: %w", err)
 	}
-	res, err := verifier.Verify(ctx, in)
-	x.Witness = res
+	x.Witness, err = verifier.Verify(ctx, in)
+	if scan := (*verifier.ScanError)(nil); errors.As(err, &scan) && ctx.Err() == nil {
+		x.ScanErr = err
+		return nil
+	}
 	return err
 }
 

@@ -1,7 +1,9 @@
 package campaign
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	"plugpull/internal/database"
@@ -16,11 +18,14 @@ func (r *Runner) report(failed error) *report.Run {
 		Seed: r.Plan.Seed, Expected: r.Plan.Expected, Findings: t.Findings.Plus(r.pending), Folder: r.Folder.Path,
 		Commits: report.Commits{Acked: t.Acked, Refused: t.Refused, Unknown: t.Unknown, PerSecond: t.PerSecond()},
 		Control: r.Control}
-	if r.stepping() {
-		// What an interrupted cycle committed is never verified, and what it recorded may be a part.
+	if r.ends() {
+		// What an interrupted cycle committed is never verified, and what it recorded may be a
+		// part. What was found is found once: no cycle goes on with a device that showed it.
 		rep.Commits.Acked, rep.Findings = 0, verifier.Counts{}
 		for _, res := range r.results {
 			rep.Commits.Acked += res.Acked
+		}
+		for _, res := range slices.Concat(r.results, r.looks) {
 			rep.Findings = rep.Findings.Plus(res.Counts)
 		}
 	}
@@ -56,14 +61,42 @@ func (r *Runner) report(failed error) *report.Run {
 		rep.Witness = &witness
 	}
 	rep.Attribute()
+	rep.Split = r.split()
+	if r.refused != nil && len(r.results) == 0 {
+		rep.Refusal = r.refused.Error()
+	}
 	rep.Verdict, rep.Reason = verdict(rep, reasons, failed)
 	return rep
+}
+
+// split returns the medians of the cycles' phases.
+func (r *Runner) split() []report.Phase {
+	all := map[string][]time.Duration{}
+	for _, res := range r.results {
+		for phase, took := range res.Split {
+			all[phase] = append(all[phase], took)
+		}
+	}
+	var list []report.Phase
+	for phase, took := range all {
+		if len(took)*2 < len(r.results) {
+			continue // of some cycles only, such as a renewal
+		}
+		slices.Sort(took)
+		list = append(list, report.Phase{Name: phase, MedianMS: report.Milliseconds(took[len(took)/2])})
+	}
+	slices.SortFunc(list, func(a, b report.Phase) int {
+		return cmp.Or(cmp.Compare(b.MedianMS, a.MedianMS), cmp.Compare(a.Name, b.Name))
+	})
+	return list
 }
 
 func verdict(rep *report.Run, reasons map[verifier.Reason]int, failed error) (string, verifier.Reason) {
 	switch {
 	case rep.Findings.Total() > 0, rep.Witness != nil && rep.Witness.Findings.Total() > 0:
 		return verifier.Lossy.String(), verifier.ReasonNone
+	case rep.Refusal != "":
+		return verifier.RefusedSetting.String(), verifier.ReasonNone
 	case errors.Is(failed, database.ErrNoServer):
 		return verifier.Inconclusive.String(), verifier.ReasonNoServer
 	case failed != nil && !errors.Is(failed, ErrInterrupted):

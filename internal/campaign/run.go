@@ -63,12 +63,21 @@ type Runner struct {
 	Stop <-chan struct{}
 	// Show is called with each step; may be nil.
 	Show func(Progress)
+	// StopAtFinding ends the run after the first cycle with a finding, so that somebody can
+	// look at the device as it is.
+	StopAtFinding bool
+	// KeepImages keeps the drive's image of each cycle with a finding, also where
+	// findings are expected.
+	KeepImages bool
 
 	start   clock.Instant
 	results []CycleResult
-	resumed bool // the next verification is of everything
+	looks   []CycleResult // verifications outside of cycles, on a device that ends with its process
+	resumed bool          // the next verification is of everything
 	pending verifier.Counts
 	void    int
+	fresh   bool          // the device of a Renewing bench is whole
+	refused *RefusedError // that ended the run
 }
 
 // now is the time that the streams live in.
@@ -91,19 +100,16 @@ func (r *Runner) show(n uint32, phase string, st *client.Stats) {
 // left as configured.
 func (r *Runner) Run(ctx context.Context) (*report.Run, error) {
 	r.start = clock.Now()
-	r.Folder.Simulated = r.stepping()
+	r.Folder.Simulated = r.ends()
 	err := r.recall()
-	if err == nil {
-		err = r.Bench.Ready(ctx)
-	}
-	if err == nil {
-		err = r.await(ctx)
-	}
-	if err == nil {
-		err = r.afterCrash(ctx)
+	if err == nil && !r.ends() {
+		err = r.carryOn(ctx)
 	}
 	if err == nil {
 		err = r.cycles(ctx)
+	}
+	if errors.As(err, &r.refused) && len(r.results) == 0 {
+		err = nil // a verdict
 	}
 	if err != nil && ctx.Err() != nil {
 		err = ErrInterrupted // what it interrupted only says that it was
@@ -126,6 +132,17 @@ func (r *Runner) Run(ctx context.Context) (*report.Run, error) {
 	return rep, err
 }
 
+// carryOn finds the device as an earlier process, or nobody, has left it.
+func (r *Runner) carryOn(ctx context.Context) error {
+	if err := r.Bench.Ready(ctx); err != nil {
+		return err
+	}
+	if err := r.await(ctx); err != nil {
+		return err
+	}
+	return r.afterCrash(ctx)
+}
+
 func (r *Runner) cycles(ctx context.Context) error {
 	for len(r.results) < r.Plan.Cycles {
 		select {
@@ -135,8 +152,10 @@ func (r *Runner) cycles(ctx context.Context) error {
 		}
 		r.Book.Cycle++
 		c := &cycle{r: r, n: r.Book.Cycle}
-		if err := c.run(ctx); err != nil {
-			if c.kept && r.stepping() {
+		err := c.run(ctx)
+		err = errors.Join(err, c.keepEvidence(ctx))
+		if err != nil {
+			if c.kept && r.ends() {
 				r.keep(c.res)
 			} else {
 				r.void++
@@ -145,6 +164,9 @@ func (r *Runner) cycles(ctx context.Context) error {
 		}
 		r.keep(c.res)
 		r.resumed = false
+		if r.StopAtFinding && !c.res.clean() {
+			return nil
+		}
 	}
 	return nil
 }
@@ -206,7 +228,7 @@ func (r *Runner) recall() error {
 		}
 		var res CycleResult
 		there := false
-		if done || r.stepping() {
+		if done || r.ends() {
 			if there, err = r.Folder.ReadJSON(cycleFile(n), &res); err != nil {
 				return err
 			}
@@ -219,12 +241,33 @@ func (r *Runner) recall() error {
 		default:
 			r.void++
 		}
+		if r.ends() {
+			if err := r.recallLook(n); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
+// recallLook reads what an earlier process has found after cycle n.
+func (r *Runner) recallLook(n uint32) error {
+	var look CycleResult
+	there, err := r.Folder.ReadJSON(lookFile(n, "end"), &look)
+	if there {
+		r.looks = append(r.looks, look)
+	}
+	return err
+}
+
 func (r *Runner) stepping() bool {
 	_, ok := r.Bench.(Stepping)
+	return ok
+}
+
+// ends reports whether the device ends with this process.
+func (r *Runner) ends() bool {
+	_, ok := r.Bench.(Renewing)
 	return ok
 }
 
@@ -258,9 +301,6 @@ func (r *Runner) afterCrash(ctx context.Context) error {
 	if n := len(r.results); n > 0 && r.results[n-1].Session == last.Session {
 		return nil
 	}
-	if r.stepping() {
-		return nil // the simulated device ended with its process, and each cycle has its own
-	}
 	r.resumed = true
 	r.show(last.Cycle, "look at the interrupted cycle", nil)
 	if err := r.Folder.Note(last.Cycle, "void", "interrupted"); err != nil {
@@ -279,16 +319,21 @@ func (r *Runner) look(ctx context.Context, why string) error {
 		if !res.Recorded {
 			r.pending = res.Counts
 		}
-		return r.Folder.WriteJSON(fmt.Sprintf("cycles/%04d/%s.json", r.Book.Cycle, why), &res)
+		return r.Folder.WriteJSON(lookFile(r.Book.Cycle, why), &res)
 	}})
+	if err == nil {
+		r.looks = append(r.looks, res)
+	}
 	return err
 }
+
+func lookFile(cycle uint32, why string) string { return fmt.Sprintf("cycles/%04d/%s.json", cycle, why) }
 
 // finish verifies everything once more when the last verification was of a
 // part, and leaves the power as configured.
 func (r *Runner) finish(ctx context.Context, failed error) error {
 	var err error
-	if n := len(r.results); n > 0 && !r.results[n-1].Whole && ctx.Err() == nil && (failed == nil || errors.Is(failed, ErrInterrupted)) {
+	if n := len(r.results); n > 0 && !r.results[n-1].Whole && (r.fresh || !r.ends()) && ctx.Err() == nil && (failed == nil || errors.Is(failed, ErrInterrupted)) {
 		err = r.look(ctx, "end")
 	}
 	if nerr := r.Folder.Note(r.Book.Cycle, "leave", ""); nerr != nil {

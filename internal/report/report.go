@@ -46,6 +46,12 @@ type Run struct {
 	Replay string `json:"replay,omitempty"`
 	// Witness counts the commits of the witness streams; absent without any.
 	Witness *Witness `json:"witness,omitempty"`
+	// Stack is what the database lay on, where the bench chose it; empty otherwise.
+	Stack string `json:"stack,omitempty"`
+	// Refusal is what the system would not take, and why: of a refused verdict.
+	Refusal string `json:"refusal,omitempty"`
+	// Split is where a cycle's time goes, the longest phase first.
+	Split []Phase `json:"split,omitempty"`
 	// Attribution says what lost it, where a witness tells; empty otherwise.
 	Attribution string `json:"attribution,omitempty"`
 	Folder      string `json:"folder,omitempty"`
@@ -66,6 +72,28 @@ type Commits struct {
 	Refused   uint64  `json:"refused"`
 	Unknown   uint64  `json:"unknown"`
 	PerSecond float64 `json:"per_second"`
+}
+
+// Phase is a part of the cycles.
+type Phase struct {
+	Name     string  `json:"phase"`
+	MedianMS float64 `json:"median_ms"`
+}
+
+// SplitText says where a cycle's time goes, the longest part first; empty when nothing is known.
+func (r *Run) SplitText() string {
+	var total float64
+	var parts []string
+	for _, p := range r.Split {
+		total += p.MedianMS
+		if p.MedianMS >= 1 {
+			parts = append(parts, fmt.Sprintf("%s %.0f ms", p.Name, p.MedianMS))
+		}
+	}
+	if total < 1 {
+		return ""
+	}
+	return fmt.Sprintf("a cycle takes %.0f ms (medians: %s): %.0f cuts an hour", total, strings.Join(parts, ", "), 3_600_000/total)
 }
 
 // Bound is the loss probability per cut that the counted cuts cannot exclude. It
@@ -152,7 +180,7 @@ func (r *Run) Headline() string {
 		}
 		return s
 	case verifier.RefusedSetting.String():
-		return "refused: " + string(r.Reason)
+		return "refused: " + r.Refusal
 	}
 	return fmt.Sprintf("inconclusive (%s): %s", r.Reason, r.Reason.Explain())
 }

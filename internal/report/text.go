@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -13,20 +14,24 @@ import (
 
 // WriteTable writes a row a run. The column attribution is there when a witness could tell.
 func WriteTable(w io.Writer, runs []*Run) error {
+	stacked := slices.ContainsFunc(runs, func(r *Run) bool { return r.Stack != "" })
 	attributed := slices.ContainsFunc(runs, func(r *Run) bool { return r.Witness != nil })
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := "scenario\tcuts counted\tacked\tcommits/s\tlost\tother\tloss window\tverdict\texpected\t"
+	if stacked {
+		head = strings.Replace(head, "\t", "\tstack\t", 1)
+	}
 	if attributed {
 		head += "attribution\t"
 	}
 	fmt.Fprintln(t, head)
 	for _, r := range runs {
-		fmt.Fprintln(t, r.row(attributed))
+		fmt.Fprintln(t, r.row(stacked, attributed))
 	}
 	return t.Flush()
 }
 
-func (r *Run) row(attributed bool) string {
+func (r *Run) row(stacked, attributed bool) string {
 	verdict, expected, by := r.Verdict, r.Expected, ""
 	if r.Reason != "" && r.Verdict == verifier.Inconclusive.String() {
 		verdict += " (" + string(r.Reason) + ")"
@@ -37,7 +42,11 @@ func (r *Run) row(attributed bool) string {
 	if attributed {
 		by = cmp.Or(r.Attribution, "-") + "\t"
 	}
-	return fmt.Sprintf("%s\t%d of %d\t%d\t%.0f\t%d\t%d\t%s\t%s\t%s\t%s", r.Scenario, r.Cycles.Counted, r.Cycles.Planned,
+	name := r.Scenario
+	if stacked {
+		name += "\t" + cmp.Or(r.Stack, "-")
+	}
+	return fmt.Sprintf("%s\t%d of %d\t%d\t%.0f\t%d\t%d\t%s\t%s\t%s\t%s", name, r.Cycles.Counted, r.Cycles.Planned,
 		r.Commits.Acked, r.Commits.PerSecond, r.Findings.Lost(), r.Findings.Other(), window(r.LossWindowMS), verdict, expected, by)
 }
 
