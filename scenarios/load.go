@@ -21,6 +21,12 @@ var sampleScenario []byte
 //go:embed samples/bench.yaml
 var sampleBench []byte
 
+//go:embed samples/loop.yaml
+var sampleLoop []byte
+
+// SampleLoop returns the commented sample of a scenario file of the loop bench.
+func SampleLoop() []byte { return append([]byte(nil), sampleLoop...) }
+
 // SampleScenario returns the commented sample of a scenario file.
 func SampleScenario() []byte { return append([]byte(nil), sampleScenario...) }
 

@@ -46,6 +46,20 @@ func TestBuiltin(t *testing.T) {
 	assert.True(t, control.Database.AllowNondurable)
 }
 
+func TestSetsNameBuiltinScenarios(t *testing.T) {
+	for _, s := range sets() {
+		assert.Contains(t, SetsText(), s.Name+": ")
+		assert.Equal(t, s.Members, Expand(s.Name))
+		_, err := Load(s.Name)
+		assert.ErrorIs(t, err, ErrUnknown, "a set must not hide a scenario")
+		for _, name := range s.Members {
+			_, err := Load(name)
+			assert.NoError(t, err)
+		}
+	}
+	assert.Equal(t, []string{"wal-full"}, Expand("wal-full"))
+}
+
 func TestEveryBuiltinHasParametersThatAClientTakes(t *testing.T) {
 	list, err := Builtin()
 	require.NoError(t, err)
@@ -58,6 +72,15 @@ func TestEveryBuiltinHasParametersThatAClientTakes(t *testing.T) {
 	}
 }
 
+const plainLoop = `scenario: my-loop
+summary: the shop's settings on ext4, on a drive with a volatile cache
+expect: durable
+bench: [loop]
+load: {profile: append}
+cut: {after: 300ms..700ms}
+cycles: 200
+`
+
 func TestSamplesAreWhatTheySay(t *testing.T) {
 	sc, err := Parse("scenario.yaml", SampleScenario())
 	require.NoError(t, err)
@@ -69,6 +92,18 @@ func TestSamplesAreWhatTheySay(t *testing.T) {
 		Cut:    Cut{After: Range{2 * time.Second, 5 * time.Second}},
 		Cycles: 20, Verify: Verify{Last: 2, AllEvery: 50},
 	}, sc)
+
+	sc, err = Parse("loop.yaml", SampleLoop())
+	require.NoError(t, err)
+	plain, err := Parse("plain.yaml", []byte(plainLoop))
+	require.NoError(t, err)
+	sc.Source, plain.Source = nil, nil
+	assert.Equal(t, []Setting{{"innodb_flush_log_at_trx_commit", "1"}}, sc.MySQL.Settings)
+	sc.MySQL.Settings = nil
+	require.Equal(t, plain, sc, "the sample shows the defaults")
+	require.Equal(t, Filesystem{Type: "ext4"}, sc.Filesystem)
+	require.Equal(t, int64(512<<20), sc.Drive.Size)
+	require.Equal(t, WriteBack, sc.Queue)
 
 	b, err := ParseBench("/etc/lab/bench.yaml", SampleBench())
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/google/uuid"
@@ -20,10 +21,14 @@ import (
 
 // builtinBench returns a bench that needs no file; nil when the name is none.
 func builtinBench(name string) *scenarios.Bench {
-	if name != string(scenarios.Embedded) {
-		return nil
+	switch name {
+	case string(scenarios.Embedded):
+		return &scenarios.Bench{Name: name, Kind: scenarios.Embedded}
+	case string(scenarios.Loop):
+		// Its server ends with its drive, so that nothing is ever silent for long.
+		return &scenarios.Bench{Name: name, Kind: scenarios.Loop, Timing: scenarios.Timing{Silence: 10 * time.Second, ServerWait: time.Minute}}
 	}
-	return &scenarios.Bench{Name: name, Kind: scenarios.Embedded}
+	return nil
 }
 
 func loadBench(name string) (scenarios.Bench, error) {
@@ -53,22 +58,34 @@ func embeddedRun(seed uint64, scenario string) uuid.UUID {
 	return uuid.NewHash(sha256.New(), uuid.NameSpaceOID, sum[:], 8)
 }
 
+// runID is derived from the seed on the bench that replays its cycles, and drawn elsewhere.
+func (j *job) runID(name string) (uuid.UUID, error) {
+	if j.bench.Kind == scenarios.Embedded {
+		return embeddedRun(j.head.Seed, name), nil
+	}
+	return campaign.NewRun()
+}
+
 // control runs a durable scenario's planted fault first, in a folder of its own: unless
 // it loses something, nothing shows that the bench can see a loss.
 func (a *app) control(ctx context.Context, f *runFlags, j *job) (report.Control, error) {
 	none := report.Control{Kind: report.NoControl}
-	if f.cycle > 0 || j.bench.Kind != scenarios.Embedded || j.scenario.Expect != scenarios.Durable || j.scenario.Control.Fault == nil {
+	if f.cycle > 0 || j.bench.Kind == scenarios.Lab || j.scenario.Expect != scenarios.Durable || j.scenario.Control.Fault == nil {
 		return none, nil
 	}
 	fault := *j.scenario.Control.Fault
 	c := *j
 	c.scenario.Expect = scenarios.Lossy
 	// A plain drive but for the fault: what protects the scenario's own drive would hide it.
-	c.scenario.Drive = scenarios.Drive{Survive: simdrive.SurviveNone, Tear: 512, WriteLatency: j.scenario.Drive.WriteLatency,
-		FlushLatency: j.scenario.Drive.FlushLatency, Faults: []simdrive.Fault{fault}}
+	d := j.scenario.Drive
+	c.scenario.Drive = scenarios.Drive{Size: d.Size, InFile: d.InFile, Survive: simdrive.SurviveNone, Tear: 512,
+		WriteLatency: d.WriteLatency, FlushLatency: d.FlushLatency, Faults: []simdrive.Fault{fault}}
 	c.head.Cycles = j.scenario.Control.Cycles
-	c.head.Run = embeddedRun(j.head.Seed, j.scenario.Name+"/control").String()
-	var err error
+	run, err := c.runID(j.scenario.Name + "/control")
+	if err != nil {
+		return none, err
+	}
+	c.head.Run = run.String()
 	if c.folder, err = campaign.CreateFolder(filepath.Join(j.folder.Path, "control")); err != nil {
 		return none, err
 	}

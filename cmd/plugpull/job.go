@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"plugpull/internal/bench/lab"
+	"plugpull/internal/bench/loop"
 	"plugpull/internal/campaign"
 	"plugpull/internal/database/mysql"
 	"plugpull/internal/ledger"
@@ -39,7 +40,10 @@ func (j *job) book() (*campaign.Book, error) {
 		return nil, fmt.Errorf("%s/run.json: run: %w", j.folder.Path, err)
 	}
 	cfg := ledger.Config{Database: "sqlite", Schema: "main"}
-	if j.bench.Kind == scenarios.Lab {
+	switch j.bench.Kind {
+	case scenarios.Loop:
+		cfg.Database, cfg.Schema = "mysql", loop.Schema
+	case scenarios.Lab:
 		dsn, err := mysql.ParseDSN(j.bench.Database.DSN)
 		if err != nil {
 			return nil, usage.Wrap(err)

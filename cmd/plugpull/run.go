@@ -11,12 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"plugpull/internal/bench/embedded"
 	"plugpull/internal/bench/lab"
+	"plugpull/internal/bench/loop"
 	"plugpull/internal/campaign"
 	"plugpull/internal/database"
 	"plugpull/internal/report"
@@ -29,20 +31,22 @@ import (
 )
 
 type runFlags struct {
-	bench  string
-	cycles int
-	seed   uint64
-	out    string
-	resume string
-	json   bool
-	clean  bool
-	cycle  int
+	bench         string
+	cycles        int
+	seed          uint64
+	out           string
+	resume        string
+	json          bool
+	clean         bool
+	cycle         int
+	keepImages    bool
+	stopAtFinding bool
 }
 
 func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
-		Use:   "run SCENARIO… --bench embedded|FILE",
+		Use:   "run SCENARIO… --bench embedded|loop|FILE",
 		Short: "run scenarios on a bench: stream, cut, restore, verify, again and again",
 		Long: `Runs each scenario (a built-in name, or a file) on the bench for its number of cycles, and prints a
 table with a row a scenario. Everything is kept in a folder a scenario, below --out.
@@ -51,21 +55,30 @@ The first Ctrl-C ends in order, also the cycle under way once its cut was made, 
 configured; a second one abandons what is under way and leaves the outlet as configured nevertheless.
 
 A commented bench file: plugpull scenarios show sample-bench
+
+Sets of scenarios have a name too:
+` + indent(scenarios.SetsText()) + `
 ` + grantHelp,
 		RunE: func(c *cobra.Command, args []string) error {
 			f.seedGiven(c)
 			return a.runScenarios(c.Context(), &f, args)
 		},
 	}
-	c.Flags().StringVar(&f.bench, "bench", "", "the bench: embedded, which needs nothing, or a bench file")
+	c.Flags().StringVar(&f.bench, "bench", "", "the bench: embedded, which needs nothing; loop, a real server and filesystem on a simulated drive; or a bench file")
 	c.Flags().IntVar(&f.cycles, "cycles", 0, "cuts a scenario, instead of the scenario's own number")
 	c.Flags().Uint64Var(&f.seed, "seed", 0, "seed of everything random; drawn and printed when not given")
 	c.Flags().StringVar(&f.out, "out", "", "folder for the runs' folders; plugpull-DATE-TIME when not given")
 	c.Flags().StringVar(&f.resume, "resume", "", "carry on the runs in this folder (an --out, or one run's own)")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object a run, a line each, instead of the table")
-	c.Flags().IntVar(&f.cycle, "cycle", 0, "replay this cycle alone (a simulated bench; with the --seed of the run)")
+	c.Flags().IntVar(&f.cycle, "cycle", 0, "replay this cycle alone (embedded bench; with the --seed of the run)")
+	c.Flags().BoolVar(&f.stopAtFinding, "stop-at-finding", false, "end the run after the first cycle with a finding, to look at the device as it is")
+	c.Flags().BoolVar(&f.keepImages, "keep-images", false, "keep the drive's image of every cycle with a finding, also where findings are expected (loop bench)")
 	c.Flags().BoolVar(&f.clean, "clean", false, "first drop the schema that another run left on the server")
 	return c
+}
+
+func indent(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
 }
 
 // seedGiven draws a seed where none was given. It stays below 2^53, so that
@@ -160,8 +173,14 @@ func (a *app) explain(r *report.Run, alone bool) error {
 	if !alone && r.AsExpected() {
 		return nil
 	}
-	if _, err := fmt.Fprintf(a.out, "%s: %s\n", r.Scenario, r.Headline()); err != nil || r.Replay == "" {
+	if _, err := fmt.Fprintf(a.out, "%s: %s\n", r.Scenario, r.Headline()); err != nil {
 		return err
+	}
+	if text := r.SplitText(); alone && text != "" && r.Stack != "" {
+		fmt.Fprintf(a.out, "%s: %s\n", r.Scenario, text)
+	}
+	if r.Replay == "" {
+		return nil
 	}
 	_, err := fmt.Fprintf(a.out, "%s: the first cycle with a finding, alone: %s\n", r.Scenario, r.Replay)
 	return err
@@ -225,7 +244,7 @@ func (a *app) jobs(f *runFlags, args []string) ([]*job, error) {
 	case len(args) == 0:
 		return nil, usage.Errorf("no scenario: give a name of plugpull scenarios list, or a file")
 	case f.bench == "":
-		return nil, usage.Errorf("no bench: give --bench embedded, or --bench FILE (a commented sample: plugpull scenarios show sample-bench)")
+		return nil, usage.Errorf("no bench: give --bench embedded, --bench loop, or --bench FILE (a commented sample: plugpull scenarios show sample-bench)")
 	case f.cycles < 0:
 		return nil, usage.Errorf("--cycles %d: want a positive number", f.cycles)
 	case f.cycle < 0:
@@ -237,13 +256,17 @@ func (a *app) jobs(f *runFlags, args []string) ([]*job, error) {
 	}
 	if f.cycle > 0 {
 		if bench.Kind != scenarios.Embedded {
-			return nil, usage.Errorf("--cycle %d: only a simulated bench can replay a cycle", f.cycle)
+			return nil, usage.Errorf("--cycle %d: only the embedded bench can replay a cycle", f.cycle)
 		}
 		f.cycles = 1
 	}
+	var all []string
+	for _, arg := range args {
+		all = append(all, scenarios.Expand(arg)...)
+	}
 	var jobs []*job
 	names := map[string]bool{}
-	for i, arg := range args {
+	for i, arg := range all {
 		sc, err := scenarios.Load(arg)
 		if err != nil {
 			return nil, err
@@ -284,12 +307,9 @@ func newHeader(f *runFlags, order int, sc scenarios.Scenario, bench scenarios.Be
 }
 
 func (j *job) create(out string) error {
-	run, err := campaign.NewRun()
+	run, err := j.runID(j.scenario.Name)
 	if err != nil {
 		return err
-	}
-	if j.bench.Kind == scenarios.Embedded {
-		run = embeddedRun(j.head.Seed, j.scenario.Name)
 	}
 	j.head.Run = run.String()
 	if j.folder, err = campaign.CreateFolder(filepath.Join(out, j.scenario.Name)); err != nil {
@@ -382,9 +402,12 @@ func (a *app) runOne(ctx context.Context, f *runFlags, j *job, ctl report.Contro
 	}
 	defer func() { err = errors.Join(err, book.Close()) }()
 	var b bench
-	if j.bench.Kind == scenarios.Embedded {
+	switch j.bench.Kind {
+	case scenarios.Embedded:
 		b, err = embedded.New(embedded.ConfigOf(&j.scenario, j.head.Seed))
-	} else {
+	case scenarios.Loop:
+		b, err = loop.New(ctx, loop.ConfigOf(&j.scenario, j.head.Seed, j.bench.Timing.Silence, filepath.Join(j.folder.Path, "drive.img")))
+	default:
 		b, err = a.labBench(ctx, j, book, clean)
 	}
 	if err != nil {
@@ -405,7 +428,13 @@ func (a *app) runOne(ctx context.Context, f *runFlags, j *job, ctl report.Contro
 			book.Cycle = uint32(f.cycle) - 1
 		}
 	}
-	return r.Run(ctx)
+	r.KeepImages, r.StopAtFinding = f.keepImages, f.stopAtFinding
+	rep, err = r.Run(ctx)
+	if rep != nil && j.bench.Kind == scenarios.Loop {
+		rep.Stack = j.scenario.Stack()
+		err = errors.Join(err, j.folder.WriteJSON("report.json", rep))
+	}
+	return rep, err
 }
 
 func (a *app) runner(j *job, book *campaign.Book, b campaign.Bench) *campaign.Runner {
@@ -449,6 +478,9 @@ func (a *app) labBench(ctx context.Context, j *job, book *campaign.Book, clean b
 	db, err := openTarget(dsn, j.bench.Timing.Silence)
 	if err != nil {
 		return nil, err
+	}
+	if w := warnLocal(dsn, ""); w != "" {
+		fmt.Fprintln(a.errs, "warning: "+w)
 	}
 	outlet, err := a.outlet(&j.bench.Outlet)
 	if err != nil {

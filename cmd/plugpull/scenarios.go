@@ -15,7 +15,7 @@ func (a *app) scenariosCommand() *cobra.Command {
 	c.AddCommand(
 		&cobra.Command{Use: "list", Short: "print name, benches and expectation of the built-in scenarios, separated by tabs", Args: cobra.NoArgs,
 			RunE: func(*cobra.Command, []string) error { return a.listScenarios() }},
-		&cobra.Command{Use: "show NAME|sample|sample-bench", Short: "print a scenario's file, or a commented sample to start from", Args: cobra.ExactArgs(1),
+		&cobra.Command{Use: "show NAME|sample|sample-loop|sample-bench", Short: "print a scenario's file, or a commented sample to start from", Args: cobra.ExactArgs(1),
 			RunE: func(_ *cobra.Command, args []string) error { return a.showScenario(args[0]) }},
 		a.validateCommand())
 	return c
@@ -40,6 +40,8 @@ func (a *app) showScenario(name string) error {
 	text := scenarios.SampleScenario()
 	switch name {
 	case "sample":
+	case "sample-loop":
+		text = scenarios.SampleLoop()
 	case "sample-bench":
 		text = scenarios.SampleBench()
 	default:

@@ -1,0 +1,131 @@
+package loop
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"plugpull/internal/campaign"
+	"plugpull/internal/ledger"
+	"plugpull/internal/report"
+	"plugpull/internal/workload"
+	"plugpull/scenarios"
+)
+
+// need skips a test where the bench cannot run, and fails it where skipping is forbidden.
+func need(t testing.TB) {
+	t.Helper()
+	why := ""
+	_, fuse := os.Stat("/dev/fuse")
+	_, loop := os.Stat("/dev/loop-control")
+	switch {
+	case os.Geteuid() != 0:
+		why = "not root: run it with sudo"
+	case fuse != nil || loop != nil:
+		why = "no /dev/fuse or no /dev/loop-control: modprobe fuse loop"
+	}
+	for _, program := range []string{"mariadbd", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"} {
+		if _, err := exec.LookPath(program); err != nil {
+			why = "no " + program + ": make deps installs it"
+		}
+	}
+	switch {
+	case why == "":
+	case os.Getenv("PLUGPULL_NO_SKIP") == "1":
+		t.Fatal("PLUGPULL_NO_SKIP=1 forbids to skip: " + why)
+	default:
+		t.Skip(why)
+	}
+}
+
+// builtin returns a built-in scenario.
+func builtin(t testing.TB, name string) scenarios.Scenario {
+	t.Helper()
+	sc, err := scenarios.Load(name)
+	require.NoError(t, err)
+	require.Equal(t, []scenarios.BenchKind{scenarios.Loop}, sc.Benches)
+	return sc
+}
+
+// run is a run on a bench of its own.
+type run struct {
+	*campaign.Runner
+	b *Bench
+	t testing.TB
+}
+
+func newRun(t testing.TB, sc *scenarios.Scenario, seed uint64, cycles int, change func(*Config)) *run {
+	t.Helper()
+	need(t)
+	folder, err := campaign.CreateFolder(filepath.Join(t.TempDir(), "run"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, folder.Close()) })
+	id, err := uuid.NewRandom()
+	require.NoError(t, err)
+	l := sc.Load
+	book, err := campaign.CreateBook(folder.Ledger(), ledger.Config{Database: "mysql", Schema: Schema,
+		Params: workload.Params{Run: id, Profile: l.Profile, PayloadMin: l.PayloadMin, PayloadMax: l.PayloadMax, Window: l.Window}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, book.Close()) })
+	c := ConfigOf(sc, seed, 10e9, filepath.Join(folder.Path, "drive.img"))
+	if change != nil {
+		change(&c)
+	}
+	b, err := New(context.Background(), c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	r := &campaign.Runner{Folder: folder, Book: book, Bench: b, BenchName: "loop",
+		Load: campaign.Load{Streams: l.Streams, AllowNonDurable: sc.Database.AllowNondurable, AllowBinlog: sc.Database.AllowBinlog},
+		Plan: campaign.Plan{Scenario: sc.Name, Expected: string(sc.Expect), Seed: seed, Cycles: cycles,
+			After: campaign.Range(sc.Cut.After), Last: sc.Verify.Last, AllEvery: sc.Verify.AllEvery},
+		Silence: 10e9, ServerWait: 60e9, Control: report.Control{Kind: report.NoControl},
+		Log: slog.New(slog.DiscardHandler), Stop: make(chan struct{})}
+	if sc.Witness {
+		r.Load.Witnesses = 1
+	}
+	return &run{r, b, t}
+}
+
+// do runs it to its end and returns the report and every cycle.
+func (r *run) do() (*report.Run, []*campaign.CycleResult) {
+	r.t.Helper()
+	rep, err := r.Run(context.Background())
+	require.NoError(r.t, err)
+	var cycles []*campaign.CycleResult
+	for n := uint32(1); n <= r.Book.Cycle; n++ {
+		if c, err := r.Folder.Cycle(n); err == nil {
+			cycles = append(cycles, c)
+		}
+	}
+	return rep, cycles
+}
+
+// leftovers are what a bench may leave on a machine: loop devices on a drive of ours, mounts
+// and folders.
+func leftovers(t testing.TB) (list []string) {
+	t.Helper()
+	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	require.NoError(t, err)
+	for _, path := range backing {
+		if b, err := os.ReadFile(path); err == nil && strings.HasSuffix(strings.TrimSpace(string(b)), "/drive") {
+			list = append(list, path)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, folderPrefix) {
+			list = append(list, line)
+		}
+	}
+	dirs, err := filepath.Glob(filepath.Join(WorkDir(), folderPrefix+"*"))
+	require.NoError(t, err)
+	return append(list, dirs...)
+}
