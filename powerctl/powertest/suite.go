@@ -219,7 +219,11 @@ func cancelledWhileReading(t *testing.T, h Harness) {
 	if !h.Outlet.Capabilities().ReadBack {
 		return
 	}
-	h.Device.Plant(UnknownReads)
+	never := UnknownReads
+	if h.Faults != nil && !slices.Contains(h.Faults, never) {
+		never = StuckOn
+	}
+	h.Device.Plant(never)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan struct{})
