@@ -88,9 +88,9 @@ func killRun(t *testing.T, kills, cycles int) {
 func startRun(t testing.TB, out, folder, scenario, bench string, cycles int) *proc {
 	t.Helper()
 	if exists(folder + "/run.json") {
-		return start(t, nil, "run", "--resume", out, "--json")
+		return start(t, nil, "run", "--resume", out, "--json", "--stop-at-finding")
 	}
-	return start(t, nil, "run", scenario, "--bench", bench, "--out", out, "--json", "--cycles", fmt.Sprint(cycles))
+	return start(t, nil, "run", scenario, "--bench", bench, "--out", out, "--json", "--stop-at-finding", "--cycles", fmt.Sprint(cycles))
 }
 
 // TestKillBetweenOffAndOn: who carries the run on brings the power back.

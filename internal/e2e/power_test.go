@@ -46,7 +46,8 @@ func machineIn(t testing.TB, opts testserver.Options, n network) *machine {
 	if bind == "" {
 		bind = "127.0.0.1"
 	}
-	m.write("conf", fmt.Sprintf("netns=%s outer=%s link=%s datadir=%s socket=%s bind=%s port=%d\n", n.netns, n.outer, n.inner, s.Datadir(), s.Socket(), bind, s.Port()))
+	m.write("conf", fmt.Sprintf("netns=%s outer=%s link=%s datadir=%s socket=%s bind=%s port=%d keep=%s\n",
+		n.netns, n.outer, n.inner, s.Datadir(), s.Socket(), bind, s.Port(), os.Getenv("PLUGPULL_LONG")))
 	m.write("base.sql", "CREATE USER IF NOT EXISTS 'plugpull'@'%' IDENTIFIED BY '"+password+"';\n"+grant+";\n")
 	m.write("pid", strconv.Itoa(s.PID())+"\n")
 	m.write("relay", "")
@@ -68,7 +69,21 @@ func (m *machine) guard() {
 			m.t.Logf("the end of the server's log:\n%s", log[max(0, len(log)-4000):])
 		}
 		m.power("off", "off-fails", "off-ignored", "off-late", "slow")
+		m.keepEvidence()
 	})
+}
+
+// keepEvidence copies everything of a test that failed, its runs' folders and the server's data
+// included: an honest server that looks lossy is held against plugpull first.
+func (m *machine) keepEvidence() {
+	if !m.t.Failed() {
+		return
+	}
+	to, err := os.MkdirTemp("", "plugpull-evidence-")
+	if err == nil {
+		err = exec.Command("cp", "-a", filepath.Dir(m.dir), to).Run()
+	}
+	m.t.Logf("everything of this test is kept in %s (%v)", to, err)
 }
 
 // power calls the outlet's script, after taking the given faults away.

@@ -132,8 +132,8 @@ func (s *Server) args() []string {
 		// A tmpdir of its own: a server removes the temporary tables of others when it starts.
 		"--datadir="+s.Datadir(), "--tmpdir="+s.dir, "--socket="+s.Socket(), "--pid-file="+filepath.Join(s.dir, "pid"),
 		"--bind-address="+s.opts.Bind, "--port="+strconv.Itoa(s.port), "--init-file="+s.initFile(),
-		// Synchronous I/O: with io_uring a write of a killed server can reach the disk after its
-		// process is gone and the next one has begun, which no power cut does.
+		// Synchronous I/O: what the kernel does with the requests of a process that was killed is
+		// not what these tests are about.
 		"--innodb-use-native-aio=OFF",
 		"--innodb-log-file-size="+templateLogSize, "--innodb-buffer-pool-size=32M", "--key-buffer-size=1M",
 		"--aria-pagecache-buffer-size=1M", "--performance-schema=OFF", "--skip-name-resolve",

@@ -6,7 +6,7 @@
 #   power.sh DIR guard PID               takes the machine away once process PID is gone
 set -u
 dir=$1
-. "$dir/conf" # netns outer link datadir socket bind port
+. "$dir/conf" # netns outer link datadir socket bind port keep
 
 # Its first thread may be a zombie while another still writes and holds the locks of its
 # files; and a zombie may vanish at any moment, so that its state is read once.
@@ -36,6 +36,11 @@ boot() {
 	[ ! -e "$dir/plant.sql" ] || cat "$dir/plant.sql" >>"$dir/init.sql"
 	in=()
 	[ -z "$netns" ] || in=(ip netns exec "$netns")
+	if [ -n "$keep" ]; then # what the last kills left, before any recovery
+		n=$(wc -l <"$dir/on.count")
+		rm -rf "$dir/left.$((n - 3))"
+		cp -a "$datadir" "$dir/left.$n"
+	fi
 	mkdir -p "$dir/tmp" # of its own: a server removes the temporary tables of others when it starts
 	setsid "${in[@]}" mariadbd --no-defaults --datadir="$datadir" --tmpdir="$dir/tmp" --socket="$socket" --pid-file="$dir/own.pid" \
 		--bind-address="$bind" --port="$port" --init-file="$dir/init.sql" --innodb-use-native-aio=OFF --innodb-log-file-size=10M \
