@@ -91,7 +91,7 @@ func (a *app) control(ctx context.Context, f *runFlags, j *job) (report.Control,
 	}
 	rep := c.finished()
 	if rep == nil {
-		rep, err = a.runOne(ctx, &runFlags{}, &c, none, false, nil)
+		rep, err = a.runOne(ctx, &runFlags{templates: f.templates}, &c, none, false, nil)
 	}
 	if err = errors.Join(err, c.folder.Close()); err != nil {
 		return none, fmt.Errorf("control %s: %w", fault, err)

@@ -41,6 +41,8 @@ type runFlags struct {
 	cycle         int
 	keepImages    bool
 	stopAtFinding bool
+	// templates are shared by the benches of one command.
+	templates *loop.Templates
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -129,6 +131,12 @@ func (a *app) runScenarios(ctx context.Context, f *runFlags, args []string) (err
 	}()
 	if err != nil {
 		return err
+	}
+	if len(jobs) > 0 && jobs[0].bench.Kind == scenarios.Loop {
+		if f.templates, err = loop.NewTemplates(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, f.templates.Close()) }()
 	}
 	var reports []*report.Run
 	var failed error
@@ -406,7 +414,9 @@ func (a *app) runOne(ctx context.Context, f *runFlags, j *job, ctl report.Contro
 	case scenarios.Embedded:
 		b, err = embedded.New(embedded.ConfigOf(&j.scenario, j.head.Seed))
 	case scenarios.Loop:
-		b, err = loop.New(ctx, loop.ConfigOf(&j.scenario, j.head.Seed, j.bench.Timing.Silence, filepath.Join(j.folder.Path, "drive.img")))
+		c := loop.ConfigOf(&j.scenario, j.head.Seed, j.bench.Timing.Silence, filepath.Join(j.folder.Path, "drive.img"))
+		c.Templates = f.templates
+		b, err = loop.New(ctx, c)
 	default:
 		b, err = a.labBench(ctx, j, book, clean)
 	}

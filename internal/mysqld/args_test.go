@@ -116,14 +116,14 @@ func TestInitialisationArguments(t *testing.T) {
 	const shape = `--innodb_page_size=8k --lower_case_table_names=1`
 	name, args := Install{
 		Binary: "/opt/m/sbin/mariadbd", InstallDB: "/opt/m/bin/mariadb-install-db", Flavour: MariaDB, Version: Version{10, 11, 14},
-	}.initArgs("/dut/data", "/t", shaping(settings))
+	}.initArgs("/dut/data", "/t", Shaping(settings))
 	assert.Equal(t, "/opt/m/bin/mariadb-install-db", name)
 	want := place + ` --basedir=/opt/m --skip-test-db --auth-root-authentication-method=normal ` +
 		strings.ReplaceAll(mariaGolden, "/run/db/tmp", "/t") + ` ` + shape
 	assert.Equal(t, lines(want), asUser(args))
 
 	name, args = Install{Binary: "/usr/sbin/mysqld", Flavour: MySQL, Version: Version{8, 4, 6}}.
-		initArgs("/dut/data", "/t", shaping(settings))
+		initArgs("/dut/data", "/t", Shaping(settings))
 	assert.Equal(t, "/usr/sbin/mysqld", name)
 	want = place + ` --initialize-insecure --innodb-redo-log-capacity=32M ` +
 		strings.ReplaceAll(mysql8Golden, "/run/db/tmp", "/t") + ` ` + shape

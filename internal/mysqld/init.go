@@ -27,7 +27,7 @@ func (in Install) Initialise(ctx context.Context, datadir string, settings map[s
 		return fmt.Errorf("make the files of a server: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	name, args := in.initArgs(datadir, tmp, shaping(settings))
+	name, args := in.initArgs(datadir, tmp, Shaping(settings))
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env, cmd.Dir = environ(), tmp
 	// The script's server has to go with it.
@@ -59,8 +59,8 @@ func (in Install) initArgs(datadir, tmpdir string, settings map[string]string) (
 	return name, slices.Concat(render(opts), render(without(base, settings)), given(settings))
 }
 
-// shaping returns the settings that matter to the files.
-func shaping(settings map[string]string) map[string]string {
+// Shaping returns the settings that matter to the files that Initialise makes.
+func Shaping(settings map[string]string) map[string]string {
 	shape := map[string]string{}
 	for name, value := range settings {
 		c := canonical(name)

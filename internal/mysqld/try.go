@@ -120,7 +120,7 @@ func (t trial) run(ctx context.Context, settings map[string]string) (log string,
 // files makes new files in data, from a copy when they were made before. A log says
 // that the server would not make them.
 func (t trial) files(ctx context.Context, data string, settings map[string]string) (log string, err error) {
-	key := fmt.Sprint(shaping(settings)) // maps print in the order of their keys
+	key := fmt.Sprint(Shaping(settings)) // maps print in the order of their keys
 	if t.made[key] == "" {
 		from := filepath.Join(t.dir, fmt.Sprintf("new-%d", len(t.made)))
 		if err := t.in.Initialise(ctx, from, settings); err != nil {

@@ -79,7 +79,11 @@ func plainFile(b *testing.B, like *Bench, name, dir string) *peer {
 		if _, err := blockdev.Mount(l.Path(), mnt, blockdev.FS{Type: "ext4"}); err != nil {
 			return err
 		}
-		return copyTree(mnt+"/data", like.path("template"))
+		template, err := like.c.Templates.of(ctx, like.install, nil)
+		if err != nil {
+			return err
+		}
+		return copyTree(mnt+"/data", template)
 	}))
 	s, err := mysqld.New(like.install, mysqld.Config{Datadir: mnt + "/data", Dir: like.dir, Spawn: ns.Do})
 	require.NoError(b, err)

@@ -25,18 +25,23 @@ func WorkDir() string {
 	return os.TempDir()
 }
 
-// makeFolder makes this process's folder and takes away those of processes that are dead.
-func (b *Bench) makeFolder() error {
+// newFolder makes and locks a folder of this process, and takes away those of processes that are dead.
+func newFolder() (dir string, lock *os.File, err error) {
 	work := WorkDir()
 	if err := clearDead(work); err != nil {
-		return err
+		return "", nil, err
 	}
-	dir, err := os.MkdirTemp(work, folderPrefix)
-	if err != nil {
-		return fmt.Errorf("make the bench's folder: %w", err)
+	if dir, err = os.MkdirTemp(work, folderPrefix); err != nil {
+		return "", nil, fmt.Errorf("make the bench's folder: %w", err)
 	}
-	b.dir = dir
-	if b.lock, err = lockFolder(dir); err != nil {
+	if lock, err = lockFolder(dir); err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, lock, nil
+}
+
+func (b *Bench) makeFolder() (err error) {
+	if b.dir, b.lock, err = newFolder(); err != nil {
 		return err
 	}
 	for _, name := range []string{"drive", "mnt"} {

@@ -40,7 +40,7 @@ func TestLongHonestDriveLosesNothing(t *testing.T) {
 			t.Logf("%s; %s", rep.Headline(), rep.SplitText())
 			assert.Len(t, all, cuts)
 			assert.Zero(t, rep.Findings.Total()+rep.Witness.Findings.Total(), "seed 11: %+v", rep.Findings)
-			assert.Greater(t, rep.Cycles.Counted, cuts*9/10, "too many of the cuts met an idle server")
+			assert.Greater(t, rep.Cycles.Counted, cuts/2, "most cuts met an idle server: this machine is too busy to prove anything")
 		})
 	}
 }

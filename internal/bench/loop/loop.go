@@ -52,6 +52,8 @@ type Config struct {
 	Settings   map[string]string
 	Witness    bool
 	Silence    time.Duration // of the streams' connections
+	// Templates is shared by the benches of a process; nil: the bench has its own.
+	Templates *Templates
 	// Device stands between the wire and the drive in tests; nil is the drive's own handle.
 	Device func(*simdrive.Handle) fuse.Device
 	// Limit bounds each step of taking the stack down; after it the FUSE connection is
@@ -93,6 +95,7 @@ type Bench struct {
 	install mysqld.Install
 	wire    *fuse.Server
 	base    *os.File // of Config.Image
+	own     *Templates
 
 	drive  *simdrive.Drive
 	stack  *stack // nil while the filesystem is not mounted
@@ -134,6 +137,12 @@ func New(ctx context.Context, c Config) (_ *Bench, err error) {
 	b.kernel, _ = blockdev.OpenKernelLog()
 	if b.ns, err = blockdev.NewNamespace(); err != nil {
 		return nil, err
+	}
+	if b.c.Templates == nil {
+		if b.own, err = NewTemplates(); err != nil {
+			return nil, err
+		}
+		b.c.Templates = b.own
 	}
 	if c.Image != "" {
 		if b.base, err = os.OpenFile(c.Image, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
@@ -247,6 +256,9 @@ func (b *Bench) Close() error {
 	}
 	if b.base != nil {
 		errs = append(errs, b.base.Close(), os.Remove(b.c.Image))
+	}
+	if b.own != nil {
+		errs = append(errs, b.own.Close())
 	}
 	return errors.Join(append(errs, b.removeFolder())...)
 }

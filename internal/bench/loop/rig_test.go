@@ -2,11 +2,11 @@ package loop
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -18,6 +18,21 @@ import (
 	"plugpull/internal/workload"
 	"plugpull/scenarios"
 )
+
+// templates are made once for all tests; only TestMain sets it.
+var templates *Templates
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	var err error
+	if templates, err = NewTemplates(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer templates.Close()
+	return m.Run()
+}
 
 // need skips a test where the bench cannot run, and fails it where skipping is forbidden.
 func need(t testing.TB) {
@@ -75,6 +90,7 @@ func newRun(t testing.TB, sc *scenarios.Scenario, seed uint64, cycles int, chang
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, book.Close()) })
 	c := ConfigOf(sc, seed, 10e9, filepath.Join(folder.Path, "drive.img"))
+	c.Templates = templates
 	if change != nil {
 		change(&c)
 	}
@@ -105,27 +121,4 @@ func (r *run) do() (*report.Run, []*campaign.CycleResult) {
 		}
 	}
 	return rep, cycles
-}
-
-// leftovers are what a bench may leave on a machine: loop devices on a drive of ours, mounts
-// and folders.
-func leftovers(t testing.TB) (list []string) {
-	t.Helper()
-	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	require.NoError(t, err)
-	for _, path := range backing {
-		if b, err := os.ReadFile(path); err == nil && strings.HasSuffix(strings.TrimSpace(string(b)), "/drive") {
-			list = append(list, path)
-		}
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	require.NoError(t, err)
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, folderPrefix) {
-			list = append(list, line)
-		}
-	}
-	dirs, err := filepath.Glob(filepath.Join(WorkDir(), folderPrefix+"*"))
-	require.NoError(t, err)
-	return append(list, dirs...)
 }

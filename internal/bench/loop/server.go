@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"plugpull/internal/campaign"
 	words "plugpull/internal/database"
 	"plugpull/internal/mysqld"
 	"plugpull/internal/simdrive"
@@ -36,7 +35,7 @@ func (b *Bench) Renew(ctx context.Context, cycle uint32) error {
 	err := b.start(ctx)
 	var serr *mysqld.StartError
 	if errors.As(err, &serr) && serr.Refused != "" {
-		return b.refusal(serr.Refused, serr)
+		return refusal(b.c.Settings, serr.Refused, serr)
 	}
 	if err != nil {
 		return err
@@ -65,14 +64,11 @@ func (b *Bench) newDrive(cycle uint32) error {
 
 // initialise puts the files of an empty server, and an empty witness file, on the filesystem.
 func (b *Bench) initialise(ctx context.Context) error {
-	template := b.path("template")
-	if _, err := os.Stat(template); err != nil {
-		if err := b.install.Initialise(ctx, template, b.c.Settings); err != nil {
-			return errors.Join(b.whyNot(ctx, err), os.RemoveAll(template))
-		}
+	template, err := b.c.Templates.of(ctx, b.install, b.c.Settings)
+	if err != nil {
+		return err
 	}
 	if b.server == nil {
-		var err error
 		b.server, err = mysqld.New(b.install, mysqld.Config{Datadir: b.path("mnt/data"), Dir: b.dir, Settings: b.c.Settings, Spawn: b.ns.Do})
 		if err != nil {
 			return err
@@ -87,19 +83,6 @@ func (b *Bench) initialise(ctx context.Context) error {
 		}
 		return os.WriteFile(b.witnessPath(), nil, 0o600)
 	})
-}
-
-// whyNot tells a setting that the server does not take from a machine on which none starts.
-func (b *Bench) whyNot(ctx context.Context, err error) error {
-	var refused *mysqld.RefusedError
-	if errors.As(b.install.TrySettings(ctx, b.dir, b.c.Settings), &refused) {
-		return b.refusal(refused.Name, refused)
-	}
-	return fmt.Errorf("make the files of a server: %w", err)
-}
-
-func (b *Bench) refusal(setting string, err error) error {
-	return &campaign.RefusedError{What: fmt.Sprintf("server setting %s=%s", setting, b.c.Settings[setting]), Err: err}
 }
 
 // Settle implements campaign.Settling.
@@ -151,9 +134,13 @@ func (b *Bench) restart(ctx context.Context) error {
 
 // healthy starts another server on files that were never on the drive.
 func (b *Bench) healthy(ctx context.Context) (err error) {
+	template, err := b.c.Templates.of(ctx, b.install, b.c.Settings)
+	if err != nil {
+		return err
+	}
 	data := b.path("healthy")
 	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
-	if err := copyTree(data, b.path("template")); err != nil {
+	if err := copyTree(data, template); err != nil {
 		return err
 	}
 	s, err := mysqld.New(b.install, mysqld.Config{Datadir: data, Dir: b.dir, Settings: b.c.Settings})
