@@ -51,6 +51,9 @@ func (sc *Scenario) loop(s *section) {
 	sc.Filesystem = filesystem(s.sub("filesystem"))
 	sc.MySQL = mysql(s.sub("server"))
 	sc.Control = control(s.sub("control"))
+	if s.has("control") && sc.Expect != Durable {
+		s.problem("control", "given for a scenario that expects %s, want it for durable only", sc.Expect)
+	}
 	sc.Witness = s.flag("witness")
 }
 
@@ -98,6 +101,11 @@ func filesystem(s *section) Filesystem {
 		f.Mount = s.words("mount", want)
 		if slices.ContainsFunc(f.Mount, func(o string) bool { return o == "" || strings.ContainsAny(o, ", \t\n") }) {
 			s.problem("mount", "a comma, a space or nothing in an option, want one option an item")
+		}
+	}
+	for key, list := range map[string][]string{"mkfs": f.Mkfs, "mount": f.Mount} {
+		if slices.ContainsFunc(list, func(o string) bool { return strings.Contains(o, "panic") }) {
+			s.problem(key, "asks for a panic, and it would be this machine's, at the first cut")
 		}
 	}
 	s.known = append(s.known, "mkfs", "mount")

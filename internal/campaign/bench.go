@@ -54,9 +54,11 @@ type Filling interface {
 
 // Mortal is a bench that runs the server itself.
 type Mortal interface {
-	// Died says how the server ended by itself since it last greeted; empty while it lives
-	// and where it was killed. It waits a moment for a server that is about to end.
-	Died(ctx context.Context) string
+	// Revive says how the server ended by itself since it last greeted, and starts it again;
+	// died is empty while it lives and where somebody killed it. It waits a moment for a server
+	// that is about to end. The error says that it does not start again: a
+	// *verifier.UnreadableError is the bench's own evidence.
+	Revive(ctx context.Context) (died string, err error)
 }
 
 // Stepping is a bench without chance: each cycle is played on a fresh device, one

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"time"
 
 	"plugpull/client"
@@ -300,7 +299,7 @@ func (c *cycle) verify(ctx context.Context) error {
 	e := Exam{Cycle: c.n, FromSession: c.r.window(c.n), Evidence: c.evidence(), Unreadable: c.unreadable, Keep: c.keep}
 	c.res.Whole = e.FromSession == 0
 	if b, ok := c.r.Bench.(Mortal); ok {
-		e.Died = func() string { return b.Died(ctx) }
+		e.Revive = func() (string, error) { return b.Revive(ctx) }
 	}
 	_, err := c.r.Book.Examine(ctx, c.r.Bench.Database(), e)
 	if err != nil {
@@ -347,9 +346,10 @@ func (c *cycle) outgrown(ctx context.Context) error {
 		return err
 	}
 	if n := len(c.r.results); n > 0 && !c.r.results[n-1].Whole {
-		if err := c.r.look(ctx, "end"); err != nil {
+		if err := c.r.look(ctx, "full"); err != nil {
 			return fmt.Errorf("cycle %d: verify everything before the device is renewed: %w", c.n, err)
 		}
+		c.r.results[n-1].Whole = true
 	}
 	c.r.fresh = false
 	return nil
@@ -381,21 +381,12 @@ func (c *cycle) restoreSplit() {
 	}
 }
 
-// keepEvidence keeps what the cut of a surprising cycle left.
-func (c *cycle) keepEvidence(ctx context.Context) error {
-	b, ok := c.r.Bench.(Keeping)
-	if !ok || c.res.clean() && c.unreadable == "" {
+// keepEvidence keeps what the cut of a cycle left that was surprising, or that failed after it.
+func (c *cycle) keepEvidence(ctx context.Context, failed error) error {
+	if c.res.Cut.Commanded == 0 || c.res.clean() && c.unreadable == "" && (failed == nil || ctx.Err() != nil) {
 		return nil
 	}
-	surprise := c.r.Plan.Expected != verifier.Lossy.String()
-	text, err := b.Keep(ctx, filepath.Join(c.r.Folder.Path, filepath.Dir(cycleFile(c.n))), surprise || c.r.KeepImages)
-	if err != nil {
-		return fmt.Errorf("cycle %d: keep the evidence: %w", c.n, err)
-	}
-	if surprise {
-		c.r.Log.Warn("kept the state that the cut left", "cycle", c.n, "look", text)
-	}
-	return nil
+	return c.r.keepEvidence(ctx, c.n)
 }
 
 func (c *cycle) evidence() verifier.Evidence {

@@ -27,9 +27,10 @@ type Exam struct {
 	// Unreadable is the bench's own evidence that there is nothing to read; the
 	// database is then not asked.
 	Unreadable string
-	// Died says how the server ended by itself while it was asked, empty if it did not; may be
-	// nil. It turns what could not be compared into something unreadable.
-	Died func() string
+	// Revive is asked when something could not be compared: it says how the server ended by
+	// itself, empty if it did not, and starts it again; may be nil. A server that ends
+	// twice while it is asked is unreadable.
+	Revive func() (died string, err error)
 	// Keep is called with the outcome before anything of it is recorded in the
 	// ledger, to make it durable; may be nil.
 	Keep func(*Examination) error
@@ -91,10 +92,21 @@ func (b *Book) Examine(ctx context.Context, db Database, e Exam) (*Examination, 
 		return nil, usage.Errorf("ledger %s: no session has been streamed into it yet: run plugpull stream first", b.Path)
 	}
 	x, err := b.judge(ctx, db, e, last)
-	if e.Died != nil && e.Unreadable == "" && ctx.Err() == nil && (err != nil || x.ScanErr != nil) {
-		if e.Unreadable = e.Died(); e.Unreadable != "" {
-			x, err = b.judge(ctx, db, e, last)
+	for deaths := 1; e.Revive != nil && e.Unreadable == "" && ctx.Err() == nil && (err != nil || x.ScanErr != nil); deaths++ {
+		died, rerr := e.Revive()
+		var lost *verifier.UnreadableError
+		switch {
+		case errors.As(rerr, &lost):
+			e.Unreadable = lost.Err.Error()
+		case rerr != nil:
+			return nil, errors.Join(err, rerr)
+		case deaths > 1:
+			e.Unreadable = died
 		}
+		if died == "" {
+			break
+		}
+		x, err = b.judge(ctx, db, e, last)
 	}
 	if err != nil {
 		return nil, err

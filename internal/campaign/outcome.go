@@ -55,6 +55,13 @@ func (r *Runner) report(failed error) *report.Run {
 			reasons[res.Reason]++
 		}
 	}
+	for _, look := range r.looks {
+		if r.ends() && !look.clean() {
+			rep.Cycles.Lossy++
+			window, bound = max(window, look.LossWindow), max(bound, look.WindowBound)
+			witness.Findings = witness.Findings.Plus(look.Witness)
+		}
+	}
 	rep.LossWindowMS, rep.LossWindowBoundMS = report.Milliseconds(window), report.Milliseconds(bound)
 	rep.Bound = report.NewBound(rep.Cycles.Lossy, rep.Cycles.Counted)
 	if r.Load.Witnesses > 0 {

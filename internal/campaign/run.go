@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"plugpull/client"
@@ -153,7 +155,7 @@ func (r *Runner) cycles(ctx context.Context) error {
 		r.Book.Cycle++
 		c := &cycle{r: r, n: r.Book.Cycle}
 		err := c.run(ctx)
-		err = errors.Join(err, c.keepEvidence(ctx))
+		err = errors.Join(err, c.keepEvidence(ctx, err))
 		if err != nil {
 			if c.kept && r.ends() {
 				r.keep(c.res)
@@ -164,7 +166,7 @@ func (r *Runner) cycles(ctx context.Context) error {
 		}
 		r.keep(c.res)
 		r.resumed = false
-		if r.StopAtFinding && !c.res.clean() {
+		if r.StopAtFinding && !(c.res.clean() && r.looksClean()) {
 			return nil
 		}
 	}
@@ -252,12 +254,38 @@ func (r *Runner) recall() error {
 
 // recallLook reads what an earlier process has found after cycle n.
 func (r *Runner) recallLook(n uint32) error {
-	var look CycleResult
-	there, err := r.Folder.ReadJSON(lookFile(n, "end"), &look)
-	if there {
-		r.looks = append(r.looks, look)
+	for _, why := range []string{"full", "end"} {
+		var look CycleResult
+		there, err := r.Folder.ReadJSON(lookFile(n, why), &look)
+		if err != nil {
+			return err
+		}
+		if there {
+			r.looks = append(r.looks, look)
+		}
 	}
-	return err
+	return nil
+}
+
+func (r *Runner) looksClean() bool {
+	return !slices.ContainsFunc(r.looks, func(res CycleResult) bool { return !res.clean() })
+}
+
+// keepEvidence keeps what the cut of cycle n left.
+func (r *Runner) keepEvidence(ctx context.Context, n uint32) error {
+	b, ok := r.Bench.(Keeping)
+	if !ok {
+		return nil
+	}
+	surprise := r.Plan.Expected != verifier.Lossy.String()
+	text, err := b.Keep(ctx, filepath.Join(r.Folder.Path, filepath.Dir(cycleFile(n))), surprise || r.KeepImages)
+	if err != nil {
+		return fmt.Errorf("cycle %d: keep the evidence: %w", n, err)
+	}
+	if surprise {
+		r.Log.Warn("kept the state that the cut left", "cycle", n, "look", text)
+	}
+	return nil
 }
 
 func (r *Runner) stepping() bool {
@@ -309,9 +337,14 @@ func (r *Runner) afterCrash(ctx context.Context) error {
 	return r.look(ctx, "interrupted")
 }
 
-// look verifies everything outside of a cycle and keeps what it finds.
+// look verifies everything outside of a cycle and keeps what it finds, in the folder of the
+// last cycle that was verified, or begun.
 func (r *Runner) look(ctx context.Context, why string) error {
-	res := CycleResult{Cycle: r.Book.Cycle, Whole: true, Ends: map[string]int{}}
+	n := r.Book.Cycle
+	if last := len(r.results) - 1; r.ends() && last >= 0 {
+		n = r.results[last].Cycle
+	}
+	res := CycleResult{Cycle: n, Whole: true, Ends: map[string]int{}}
 	_, err := r.Book.Examine(ctx, r.Bench.Database(), Exam{Keep: func(x *Examination) error {
 		res.take(x)
 		res.Reason = verifier.ReasonInterrupted
@@ -319,10 +352,13 @@ func (r *Runner) look(ctx context.Context, why string) error {
 		if !res.Recorded {
 			r.pending = res.Counts
 		}
-		return r.Folder.WriteJSON(lookFile(r.Book.Cycle, why), &res)
+		return r.Folder.WriteJSON(lookFile(n, why), &res)
 	}})
 	if err == nil {
 		r.looks = append(r.looks, res)
+		if !res.clean() {
+			err = r.keepEvidence(ctx, n)
+		}
 	}
 	return err
 }

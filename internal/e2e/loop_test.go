@@ -108,7 +108,7 @@ func TestLoopTwoAtOnce(t *testing.T) {
 
 func TestKillLoop(t *testing.T) {
 	needLoop(t)
-	killLoop(t, 3, 4)
+	killLoop(t, 4, 4)
 }
 
 func TestLongKillLoop(t *testing.T) {
@@ -125,7 +125,9 @@ func killLoop(t *testing.T, kills, cycles int) {
 	out := t.TempDir()
 	folder := filepath.Join(out, "killed")
 	scenario := loopScenario(t, "killed", []string{"append", "transfer", "churn"}[rng.IntN(3)],
-		"filesystem:", "  type: "+[]string{"ext4", "xfs", "btrfs"}[rng.IntN(3)], "control:", "  fault: none")
+		"filesystem:", "  type: "+[]string{"ext4", "xfs", "btrfs"}[rng.IntN(3)], "control:", "  fault: none",
+		// A slow flush: plugpull itself is then often waiting for its own drive when it is killed.
+		"drive:", "  flush_latency: 2ms")
 	for i := range kills {
 		p := startRun(t, out, folder, scenario, "loop", cycles)
 		if !p.killAfter(t, time.Duration(rng.Int64N(int64(5*time.Second)))) {

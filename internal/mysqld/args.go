@@ -21,6 +21,7 @@ var (
 		"basedir", "bind_address", "chroot", "daemonize", "datadir", "defaults_extra_file", "defaults_file",
 		"defaults_group_suffix", "init_file", "initialize", "initialize_insecure", "no_defaults", "pid_file", "port",
 		"print_defaults", "socket", "tmpdir", "user", "help", "version", "bootstrap", "validate_config", "log_error",
+		"skip_networking", "skip_grant_tables",
 	}
 	// repairing change or pass over the evidence.
 	repairing = []string{"innodb_force_recovery", "aria_force_start_after_recovery_failures", "tc_heuristic_recover"}
@@ -40,9 +41,19 @@ func CheckSettings(settings map[string]string) error {
 			return fmt.Errorf("%w: %s is plugpull's own to set", ErrSetting, name)
 		case names(repairing, bare):
 			return fmt.Errorf("%w: %s repairs or passes over what a power cut damaged", ErrSetting, name)
+		case leadsAway(bare, settings[name]):
+			return fmt.Errorf("%w: %s=%s leads outside of the data folder: what lies there is not on the drive that is cut", ErrSetting, name, settings[name])
 		}
 	}
 	return nil
+}
+
+// leadsAway reports whether a value is a path out of the data folder, for an option whose files
+// are data.
+func leadsAway(option, value string) bool {
+	away := filepath.IsAbs(value) || slices.Contains(strings.Split(value, "/"), "..")
+	reads := strings.HasPrefix(option, "ssl_") || slices.Contains([]string{"plugin_dir", "lc_messages_dir", "character_sets_dir"}, option)
+	return away && !reads
 }
 
 // names reports whether a setting means one of options. MariaDB takes any unique

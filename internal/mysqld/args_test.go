@@ -139,9 +139,21 @@ func TestSettingsThatAScenarioMayNotGive(t *testing.T) {
 		assert.ErrorIs(t, CheckSettings(map[string]string{"sync_binlog": "1", name: "1"}), ErrSetting, name)
 	}
 	for _, name := range []string{
-		"innodb_flush_log_at_trx_commit", "innodb", "skip_networking", "aria_recover_options", "sync-binlog", "mysqlx", "log_bin", "report_port",
+		"innodb_flush_log_at_trx_commit", "innodb", "aria_recover_options", "sync-binlog", "mysqlx", "log_bin", "report_port",
 	} {
 		assert.NoError(t, CheckSettings(map[string]string{name: "1"}), name)
+	}
+	for setting, ok := range map[[2]string]bool{
+		{"innodb_log_group_home_dir", "/tmp/log"}: false, {"log_bin", "/var/log/binlog"}: false, {"innodb_undo_directory", "../undo"}: false,
+		{"aria_log_dir_path", "a/../../b"}: false, {"log_bin", "binlog"}: true, {"innodb_undo_directory", "undo"}: true,
+		{"ssl_ca", "/etc/ca.pem"}: true, {"plugin_dir", "/usr/lib/plugins"}: true, {"innodb_data_file_path", "ibdata1:10M:autoextend"}: true,
+	} {
+		err := CheckSettings(map[string]string{setting[0]: setting[1]})
+		if ok {
+			assert.NoError(t, err, setting)
+		} else {
+			assert.ErrorIs(t, err, ErrSetting, setting)
+		}
 	}
 }
 

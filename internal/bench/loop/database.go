@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"plugpull/client"
 	"plugpull/internal/campaign"
@@ -103,9 +106,14 @@ func (b *Bench) openWitness() (f witness.File, err error) {
 	return witnessFile{f, b}, err
 }
 
+// unreadable tells what the filesystem cannot read from what this machine cannot do.
 func (b *Bench) unreadable(err error) error {
-	if b.wire.Err() != nil {
+	var errno unix.Errno
+	switch {
+	case b.wire.Err() != nil:
 		return fmt.Errorf("the drive's image on this machine failed: %w", b.wire.Err())
+	case b.hung.Load() || !errors.As(err, &errno) || !slices.Contains(damage, errno):
+		return err
 	}
 	return &verifier.UnreadableError{Table: workload.TableWitness, Err: err}
 }

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +45,9 @@ func (b *Bench) Keep(_ context.Context, dir string, image bool) (string, error) 
 	}
 	b.hear()
 	files := map[string]func(io.Writer) error{"database.log": b.databaseLog, "kernel.log": b.kernelLog, "drive.log": b.driveLog}
+	if _, err := b.drive.CutImage(); err != nil {
+		image = false // there is none, or the drive is another one by now
+	}
 	if image {
 		files["image.gz"] = b.image
 	}
@@ -124,9 +129,6 @@ func (b *Bench) driveLog(w io.Writer) error {
 // image writes the drive as the cut left it, before anything was recovered.
 func (b *Bench) image(w io.Writer) error {
 	r, err := b.drive.CutImage()
-	if errors.Is(err, simdrive.ErrNoImage) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -150,13 +152,18 @@ func (b *Bench) howToLook(dir string, image bool) string {
 		return text.String()
 	}
 	options := strings.Join(append([]string{"rw"}, b.c.Mount...), ",")
+	var settings strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(b.c.Settings)) {
+		fmt.Fprintf(&settings, " --%s=%s", name, b.c.Settings[name])
+	}
 	fmt.Fprintf(&text, `
-image.gz is the drive as the cut left it. As it is, without any recovery:
-  gunzip -k image.gz && mount -o loop,%s image /mnt && ls -l /mnt/data
+image.gz is the drive as the cut left it. Without any recovery, so that what is only in the journal is not to be seen:
+  gunzip -k image.gz && mount -o loop,%s image /mnt && ls -lR /mnt; umount /mnt
 With the filesystem's recovery, on a copy, and then the server's own (%s %s):
   cp image copy && mount -o loop,%s copy /mnt
-  %s --no-defaults --user=root --datadir=/mnt/data --socket=/tmp/s --skip-networking
-kept at %s, seed %d`, readOnly[b.c.Filesystem], b.install.Flavour, b.install.Version, options, b.install.Binary,
+  %s --no-defaults --user=root --datadir=/mnt/data --socket=/tmp/s --skip-networking%s
+  umount /mnt
+kept at %s, seed %d`, readOnly[b.c.Filesystem], b.install.Flavour, b.install.Version, options, b.install.Binary, &settings,
 		time.Now().Format(time.RFC3339), b.c.Seed)
 	return text.String()
 }

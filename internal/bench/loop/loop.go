@@ -104,8 +104,9 @@ type Bench struct {
 	proc   *mysqld.Process
 	before *mysqld.Process // of the load before the last cut
 
+	hung    atomic.Bool // the drive's connection was aborted: nothing works any more
+	broken  error       // of the machine, found at the last cut: no verdict can rest on it
 	cut     atomic.Bool // from just before the cut to the power-on
-	refused fuse.Counts // by the wire, at the last power-on
 	split   map[string]time.Duration
 	witness *witness.Witness
 	said    []blockdev.Message // by the kernel of this device, since the last cut
@@ -124,9 +125,6 @@ func New(ctx context.Context, c Config) (_ *Bench, err error) {
 			err = errors.Join(fmt.Errorf("loop bench: %w", err), b.Close())
 		}
 	}()
-	if os.Geteuid() != 0 {
-		return nil, usage.Errorf("it needs root, for mounts and loop devices: run it as root, or use the embedded bench; plugpull doctor says what else it needs")
-	}
 	if b.install, err = mysqld.Find(ctx, c.Binary); err != nil {
 		return nil, usage.Wrap(err)
 	}
@@ -183,25 +181,29 @@ func (b *Bench) Cut(ctx context.Context) (campaign.Cut, error) {
 	b.cut.Store(true)
 	report := b.drive.Cut()
 	cut.Observed, cut.Proven = clock.Now(), true
-	b.refused = b.wire.Stats().NoPower
-	detail := Detail{Drive: report, Stats: b.drive.Stats(), Loop: b.stack.loop.Name(), Mount: b.stack.mount.FSOptions}
-	var err error
-	if detail.Queue, err = b.stack.loop.Queue(); err != nil {
-		return cut, fmt.Errorf("read the queue back: %w", err)
-	}
-	if detail.Queue.WriteCache != b.c.WriteCache {
-		return cut, fmt.Errorf("the kernel believes %q of %s, and was told %q", detail.Queue.WriteCache, detail.Loop, b.c.WriteCache)
-	}
-	if cut.Detail, err = json.Marshal(detail); err != nil {
-		return cut, err
-	}
 	b.before = b.proc
-	return cut, b.killServer(ctx)
+	err := b.killServer(ctx)
+	detail := Detail{Drive: report, Stats: b.drive.Stats(), Loop: b.stack.loop.Name(), Mount: b.stack.mount.FSOptions}
+	var qerr error
+	if detail.Queue, qerr = b.stack.loop.Queue(); qerr != nil {
+		qerr = fmt.Errorf("read the queue back: %w", qerr)
+	} else if detail.Queue.WriteCache != b.c.WriteCache {
+		qerr = fmt.Errorf("the kernel believes %q of %s, and was told %q: somebody changed it", detail.Queue.WriteCache, detail.Loop, b.c.WriteCache)
+	}
+	var jerr error
+	cut.Detail, jerr = json.Marshal(detail)
+	if b.broken = errors.Join(err, qerr, jerr); b.broken != nil {
+		cut.Proven = false
+	}
+	return cut, b.broken
 }
 
 // Restore implements campaign.Bench: take down what is left of the old stack, power the drive,
 // attach, mount, start the server and wait until it has recovered.
 func (b *Bench) Restore(ctx context.Context) error {
+	if b.broken != nil {
+		return b.broken
+	}
 	b.split = map[string]time.Duration{}
 	phase := clock.Now()
 	took := func(name string) {
@@ -239,13 +241,20 @@ func (b *Bench) rand(cycle uint32) *rand.Rand {
 // Close takes everything down and removes the bench's folder.
 func (b *Bench) Close() error {
 	ctx := context.Background()
-	errs := []error{b.tearDown(ctx)}
+	var errs []error
+	if b.hung.Load() {
+		errs = append(errs, b.abandon())
+	} else {
+		errs = append(errs, b.tearDown(ctx))
+	}
 	if b.server != nil {
 		errs = append(errs, b.server.Close())
 		b.server = nil
 	}
 	if b.wire != nil {
-		errs = append(errs, b.limited(ctx, "unmount the drive", b.wire.Close))
+		limited, cancel := context.WithTimeout(ctx, b.c.Limit)
+		errs = append(errs, b.ns.Do(func() error { return b.wire.Close(limited) }))
+		cancel()
 		b.wire = nil
 	}
 	if b.ns != nil {

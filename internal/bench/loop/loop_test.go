@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
@@ -17,6 +19,7 @@ import (
 
 	"plugpull/internal/blockdev"
 	"plugpull/internal/campaign"
+	"plugpull/internal/mysqld"
 	"plugpull/internal/report"
 	"plugpull/internal/simdrive"
 	"plugpull/verifier"
@@ -25,19 +28,21 @@ import (
 // An honest drive loses nothing, on any filesystem and whatever is left of its cache.
 func TestHonestDriveLosesNothing(t *testing.T) {
 	need(t)
+	dropped := int64(0)
 	for _, name := range []string{"ext4", "xfs", "btrfs", "ext4-torn", "ext4-transfer", "xfs-churn", "ext4-cache-off", "ext4-capacitor"} {
-		t.Run(name, func(t *testing.T) { honest(t, name, 3) })
+		t.Run(name, func(t *testing.T) { dropped += honest(t, name, 3) })
 	}
+	assert.Positive(t, dropped, "no cut met volatile data: these cuts prove nothing")
 }
 
-func honest(t *testing.T, name string, cycles int) {
+// honest returns how much volatile data the cuts dropped, in bytes.
+func honest(t *testing.T, name string, cycles int) (dropped int64) {
 	sc := builtin(t, name)
 	rep, all := newRun(t, &sc, 7, cycles, nil).do()
 	assert.Zero(t, rep.Findings.Total()+rep.Witness.Findings.Total(), "seed 7: an honest drive was accused: %+v", rep.Findings)
 	assert.Equal(t, cycles, len(all))
 	assert.Positive(t, rep.Commits.Acked)
 	assert.Positive(t, rep.Witness.Acked)
-	dropped := int64(0)
 	for _, c := range all {
 		assert.True(t, c.Cut.Proven)
 		assert.Positive(t, c.Rows)
@@ -49,9 +54,7 @@ func honest(t *testing.T, name string, cycles int) {
 			assert.Positive(t, c.Split[part], part)
 		}
 	}
-	if !sc.Drive.WriteThrough {
-		assert.Positive(t, dropped, "no cut met volatile data: these cuts prove nothing")
-	}
+	return dropped
 }
 
 // Each way of losing acknowledged commits is seen at once, and put where it belongs.
@@ -110,8 +113,13 @@ func TestRefused(t *testing.T) {
 // damaged runs one cycle whose drive is damaged between the cut and the power-on.
 func damaged(t *testing.T, name string, damage func(t *testing.T, b *Bench)) (*run, *report.Run, *campaign.CycleResult) {
 	t.Helper()
+	return damagedOn(t, name, nil, damage)
+}
+
+func damagedOn(t *testing.T, name string, change func(*Config), damage func(t *testing.T, b *Bench)) (*run, *report.Run, *campaign.CycleResult) {
+	t.Helper()
 	sc := builtin(t, name)
-	r := newRun(t, &sc, 7, 2, nil)
+	r := newRun(t, &sc, 7, 2, change)
 	hurt := &hurting{Bench: r.b, damage: func() { damage(t, r.b) }}
 	r.Bench = hurt
 	rep, all := r.do()
@@ -274,6 +282,88 @@ func (d *dyingDatabase) Run(ctx context.Context) (uuid.UUID, error) {
 		<-d.d.proc.Exited()
 	}
 	return d.database.Run(ctx)
+}
+
+// A start that fails for a moment is the machine's, not the drive's.
+func TestServerThatStartsAtTheSecondTry(t *testing.T) {
+	need(t)
+	ctx := context.Background()
+	real, err := mysqld.Find(ctx, "")
+	require.NoError(t, err)
+	template, err := templates.of(ctx, real, nil)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	wrapped := mysqld.Install{Binary: dir + "/mariadbd"}
+	templates.made[templateKey(wrapped, nil)] = template
+	script := fmt.Sprintf("#!/bin/bash\nif [ -e %[1]s/fail ]; then rm %[1]s/fail; echo out of memory >&2; exit 1; fi\nexec %[2]s \"$@\"\n", dir, real.Binary)
+	require.NoError(t, os.WriteFile(wrapped.Binary, []byte(script), 0o755))
+	_, rep, first := damagedOn(t, "ext4", func(c *Config) { c.Binary = wrapped.Binary }, func(t *testing.T, _ *Bench) {
+		require.NoError(t, os.WriteFile(dir+"/fail", nil, 0o600))
+	})
+	assert.NoFileExists(t, dir+"/fail", "it did fail once")
+	assert.Zero(t, first.Counts.Total())
+	assert.NotEqual(t, verifier.Lossy.String(), rep.Verdict)
+}
+
+// What somebody does to the queue in mid-run ends the run without a verdict on the drive.
+func TestQueueThatIsChangedBehindOurBack(t *testing.T) {
+	sc := builtin(t, "ext4")
+	r := newRun(t, &sc, 7, 2, nil)
+	r.Bench = &flipping{r.b}
+	rep, err := r.Run(context.Background())
+	require.ErrorContains(t, err, "somebody changed it")
+	assert.Zero(t, rep.Findings.Total())
+	assert.Equal(t, verifier.Inconclusive.String(), rep.Verdict)
+}
+
+// flipping tells the kernel that its drive has no cache.
+type flipping struct{ *Bench }
+
+func (f *flipping) Cut(ctx context.Context) (campaign.Cut, error) {
+	if err := f.stack.loop.SetWriteCache(blockdev.WriteThrough); err != nil {
+		return campaign.Cut{}, err
+	}
+	return f.Bench.Cut(ctx)
+}
+
+// What a verification outside of the cycles finds counts as well: here on the witness, when the run is
+// ended early.
+func TestFindingsOutsideOfCyclesCount(t *testing.T) {
+	sc := builtin(t, "ext4")
+	sc.Verify.Last = 1
+	r := newRun(t, &sc, 7, 9, nil)
+	stop := make(chan struct{})
+	r.Stop = stop
+	r.Bench = &spoiling{Bench: r.b, then: func() { close(stop) }}
+	rep, err := r.Run(context.Background())
+	require.ErrorIs(t, err, campaign.ErrInterrupted)
+	assert.Equal(t, uint64(1), rep.Witness.Findings.Corrupt, "%+v", rep.Witness.Findings)
+	assert.Equal(t, verifier.Lossy.String(), rep.Verdict)
+	assert.Equal(t, report.AttributeDrive, rep.Attribution)
+}
+
+// spoiling damages the oldest record of the witness once five cycles are over, and ends the run.
+type spoiling struct {
+	*Bench
+	then func()
+	cuts int
+}
+
+func (s *spoiling) Restore(ctx context.Context) error {
+	err := s.Bench.Restore(ctx)
+	if s.cuts++; s.cuts != 5 || err != nil {
+		return err
+	}
+	defer s.then()
+	f, err := s.openWitness()
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 3*4096)
+	at := 4096 - int(uintptr(unsafe.Pointer(&buf[0]))%4096)
+	copy(buf[at:], "garbage")
+	_, err = f.WriteAt(buf[at:at+4096], 0)
+	return errors.Join(err, f.Close())
 }
 
 // The cut proves itself: from one instant nothing reaches the drive.

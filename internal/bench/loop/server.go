@@ -47,6 +47,7 @@ func (b *Bench) Renew(ctx context.Context, cycle uint32) error {
 // newDrive replaces the drive. Its first power-on has the cycle's number, so that faults with a
 // schedule count cycles.
 func (b *Bench) newDrive(cycle uint32) error {
+	b.broken = nil
 	cfg := b.c.Drive
 	cfg.Clock, cfg.Seed, cfg.FirstGeneration = simdrive.RealClock(), b.rand(cycle).Uint64(), uint64(cycle)
 	cfg.KeepCut, cfg.Log = true, simdrive.LogHeads
@@ -108,28 +109,33 @@ func (b *Bench) start(ctx context.Context) error {
 }
 
 // restart starts the server after a cut. That it does not come is a finding when it ended by
-// itself, and another with the same settings comes up on files that no cut has touched.
+// itself twice, and another with the same settings comes up in between on files that no cut has
+// touched: what failed only for a moment is the machine's.
 func (b *Bench) restart(ctx context.Context) error {
-	err := b.start(ctx)
-	if err == nil {
-		return nil
-	}
-	if werr := b.wire.Err(); werr != nil {
-		return fmt.Errorf("the drive's image on this machine failed: %w", werr)
-	}
-	var serr *mysqld.StartError
-	switch {
-	case !errors.As(err, &serr), serr.PortTaken:
-		return err
-	case serr.Exited && serr.End.Cause == mysqld.ByItself:
-		if herr := b.healthy(ctx); herr != nil {
-			return fmt.Errorf("the server does not start, and neither does one on untouched files, so nothing follows from it: %w; %w", err, herr)
+	for try := 1; ; try++ {
+		err := b.start(ctx)
+		if err == nil {
+			return nil
 		}
-		return &verifier.UnreadableError{Err: fmt.Errorf("the server does not start again: %w", serr)}
-	case !serr.Exited && errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: %w", words.ErrNoServer, err)
+		if werr := b.wire.Err(); werr != nil {
+			return fmt.Errorf("the drive's image on this machine failed: %w", werr)
+		}
+		var serr *mysqld.StartError
+		switch {
+		case !errors.As(err, &serr), serr.PortTaken, b.hung.Load():
+			return err
+		case serr.Exited && serr.End.Cause == mysqld.ByItself && try == 1:
+			if herr := b.healthy(ctx); herr != nil {
+				return fmt.Errorf("the server does not start, and neither does one on untouched files, so nothing follows from it: %w; %w", err, herr)
+			}
+		case serr.Exited && serr.End.Cause == mysqld.ByItself:
+			return &verifier.UnreadableError{Err: fmt.Errorf("the server does not start again: %w", serr)}
+		case !serr.Exited && errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("%w: %w", words.ErrNoServer, err)
+		default:
+			return err
+		}
 	}
-	return err
 }
 
 // healthy starts another server on files that were never on the drive.
@@ -163,18 +169,18 @@ func (b *Bench) killServer(ctx context.Context) error {
 	if b.proc == nil {
 		return nil
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.c.Limit)
-	_, err := b.proc.Kill(limited)
-	cancel()
-	if err == nil {
-		b.proc = nil
-		return nil
+	kill := func() error {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.c.Limit)
+		defer cancel()
+		_, err := b.proc.Kill(limited)
+		return err
 	}
-	err = errors.Join(fmt.Errorf("kill the server: it hung for %v, so the drive's connection was aborted", b.c.Limit), err, b.abort())
-	limited, cancel = context.WithTimeout(context.WithoutCancel(ctx), b.c.Limit)
-	defer cancel()
-	if _, kerr := b.proc.Kill(limited); kerr != nil {
-		return errors.Join(err, kerr)
+	err := kill()
+	if err != nil {
+		err = errors.Join(fmt.Errorf("kill the server: %w (after %v): %v", errHung, b.c.Limit, err), b.abort())
+		if kerr := kill(); kerr != nil {
+			return errors.Join(err, kerr)
+		}
 	}
 	b.proc = nil
 	return err
@@ -184,10 +190,10 @@ func (b *Bench) killServer(ctx context.Context) error {
 // stack trace in between.
 const dyingTime = 3 * time.Second
 
-// Died implements campaign.Mortal.
-func (b *Bench) Died(ctx context.Context) string {
+// Revive implements campaign.Mortal.
+func (b *Bench) Revive(ctx context.Context) (died string, err error) {
 	if b.proc == nil {
-		return ""
+		return "", nil
 	}
 	t := time.NewTimer(dyingTime)
 	defer t.Stop()
@@ -197,10 +203,11 @@ func (b *Bench) Died(ctx context.Context) string {
 	case <-ctx.Done():
 	}
 	end, over := b.proc.End()
-	if !over || end.Cause != mysqld.ByItself || b.wire.Err() != nil || noRoom(b.dir) {
-		return ""
+	if !over || end.Cause != mysqld.ByItself || b.wire.Err() != nil || b.hung.Load() || noRoom(b.dir) {
+		return "", nil
 	}
-	return fmt.Sprintf("the server ended by itself after it had recovered: %v; the end of its log:\n%s", end, b.proc.Log(4<<10))
+	died = fmt.Sprintf("the server ended by itself after it had recovered: %v; the end of its log:\n%s", end, b.proc.Log(4<<10))
+	return died, b.restart(ctx)
 }
 
 // noRoom reports whether the server's temporary files had no room, of which it might have died.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,28 +25,55 @@ type stack struct {
 	stopped bool                // the filesystem was shut down
 }
 
-// limited runs a step on the namespace's thread. When it has not ended after the limit, the FUSE
-// connection is aborted: every request that hangs then fails, and with it the step.
+// errHung: a step did not end, and the drive's connection was aborted. Nothing that failed
+// after it says anything about the drive.
+var errHung = errors.New("it hung, so the drive's connection was aborted")
+
+// limited runs a step on the namespace's thread. Its context ends after the limit; when it has
+// not ended a second later, the FUSE connection is aborted: every request that hangs then
+// fails, and with it the step. Only time in which this process runs counts, so that a
+// process that was stopped for a while does not blame the drive.
 func (b *Bench) limited(ctx context.Context, step string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.c.Limit)
-	defer cancel()
-	var aborted atomic.Bool
-	var abortErr error
-	stop := time.AfterFunc(b.c.Limit+time.Second, func() {
-		abortErr = b.abort()
-		aborted.Store(true)
-	})
-	defer stop.Stop()
-	err := b.ns.Do(func() error { return f(ctx) })
-	if aborted.Load() {
-		err = errors.Join(fmt.Errorf("%s: it hung for %v, so the drive's connection was aborted", step, b.c.Limit), err, abortErr)
-	} else if err != nil {
-		err = fmt.Errorf("%s: %w", step, err)
+	if b.hung.Load() {
+		return fmt.Errorf("%s: %w before", step, errHung)
 	}
-	return err
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done, watched := make(chan struct{}), make(chan error, 1)
+	go func() { watched <- b.watch(done, cancel) }()
+	err := b.ns.Do(func() error { return f(ctx) })
+	close(done)
+	abortErr := <-watched
+	cancel()
+	switch {
+	case b.hung.Load():
+		// Its own errors are those of the abort, and are not to be taken for the drive's.
+		return errors.Join(fmt.Errorf("%s: %w (after %v): %v", step, errHung, b.c.Limit, err), abortErr)
+	case err != nil:
+		return fmt.Errorf("%s: %w", step, err)
+	}
+	return nil
+}
+
+// watch cancels a step after the limit, and aborts the connection a second later.
+func (b *Bench) watch(done <-chan struct{}, cancel func()) error {
+	const beat = 50 * time.Millisecond
+	t := time.NewTicker(beat) // it drops the beats that nobody could hear
+	defer t.Stop()
+	for ran := time.Duration(0); ran < b.c.Limit+time.Second; ran += beat {
+		if ran >= b.c.Limit {
+			cancel()
+		}
+		select {
+		case <-done:
+			return nil
+		case <-t.C:
+		}
+	}
+	return b.abort()
 }
 
 func (b *Bench) abort() error {
+	b.hung.Store(true)
 	if b.wire == nil {
 		return nil
 	}
@@ -72,6 +98,9 @@ func (b *Bench) powerOn(ctx context.Context) error {
 			return err
 		}
 		b.stack = &stack{loop: l}
+		if b.kernel != nil {
+			_, _, _ = b.kernel.Read() // what was said of another's device of this number
+		}
 		return nil
 	})
 }
@@ -91,6 +120,9 @@ func (b *Bench) mount(ctx context.Context, options []string) error {
 // filesystem itself is what the kernel objects to.
 func (b *Bench) remount(ctx context.Context) error {
 	err := b.mount(ctx, b.c.Mount)
+	if errors.Is(err, errHung) {
+		return err
+	}
 	if werr := b.wire.Err(); werr != nil {
 		return fmt.Errorf("the drive's image on this machine failed: %w", werr)
 	}
@@ -152,6 +184,31 @@ func (b *Bench) tearDown(ctx context.Context) error {
 	}
 	b.stack = nil
 	return nil
+}
+
+// abandon takes down what can be taken down after the connection was aborted: each request
+// fails at once by now, so that nothing waits.
+func (b *Bench) abandon() error {
+	ctx, cancel := context.WithTimeout(context.Background(), b.c.Limit)
+	defer cancel()
+	var errs []error
+	if b.proc != nil {
+		_, err := b.proc.Kill(ctx)
+		errs = append(errs, err)
+		b.proc = nil
+	}
+	if b.stack == nil {
+		return errors.Join(errs...)
+	}
+	if b.stack.mount != nil {
+		// It may be unmounted already: the step that hung has gone on since.
+		if err := b.ns.Do(func() error { return blockdev.UnmountLazily(b.path("mnt")) }); !errors.Is(err, unix.EINVAL) {
+			errs = append(errs, err)
+		}
+	}
+	errs = append(errs, b.stack.loop.Detach(ctx))
+	b.stack = nil
+	return errors.Join(errs...)
 }
 
 func (b *Bench) unmount(ctx context.Context) error {

@@ -37,11 +37,7 @@ func (t *Templates) Close() error { return errors.Join(os.RemoveAll(t.dir), t.lo
 // of returns the folder with the files of an empty server. A *campaign.RefusedError says that
 // the server does not take one of the settings.
 func (t *Templates) of(ctx context.Context, in mysqld.Install, settings map[string]string) (string, error) {
-	shape := mysqld.Shaping(settings)
-	key := in.Binary
-	for _, name := range slices.Sorted(maps.Keys(shape)) {
-		key += "\x00" + name + "\x00" + shape[name]
-	}
+	key := templateKey(in, settings)
 	if dir, ok := t.made[key]; ok {
 		return dir, nil
 	}
@@ -51,6 +47,16 @@ func (t *Templates) of(ctx context.Context, in mysqld.Install, settings map[stri
 	}
 	t.made[key] = dir
 	return dir, nil
+}
+
+// templateKey names what the files depend on.
+func templateKey(in mysqld.Install, settings map[string]string) string {
+	shape := mysqld.Shaping(settings)
+	key := in.Binary
+	for _, name := range slices.Sorted(maps.Keys(shape)) {
+		key += "\x00" + name + "\x00" + shape[name]
+	}
+	return key
 }
 
 // whyNot tells a setting that the server does not take from a machine on which none starts.

@@ -22,6 +22,8 @@
 //   - Mount, the opening of paths and Close happen on the thread of the caller, so
 //     that it may have a mount namespace of its own. What runs on other threads
 //     knows the drive by its open /dev/fuse only. No child inherits that.
+//   - When this process is killed, a child of its own aborts the connection, also where
+//     a thread of this process was waiting for its own drive and could never end.
 //
 // # Errors
 //

@@ -38,6 +38,7 @@ type Server struct {
 
 	mu      sync.Mutex // held for no longer than a system call that does not block
 	ctl     int        // the connection's abort file; -1: closed
+	guard   *guard
 	aborted bool
 }
 
@@ -88,6 +89,9 @@ func (s *Server) connect(fd int) (*gofuse.Server, error) {
 	var err error
 	if s.connection, err = connection(s.dir); err == nil {
 		s.ctl, err = openAbort(s.connection)
+	}
+	if err == nil {
+		s.guard, err = startGuard(s.ctl)
 	}
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
@@ -224,7 +228,9 @@ func (s *Server) closeAbort() error {
 	err := unix.Close(s.ctl)
 	s.ctl = -1
 	if err != nil {
-		return fmt.Errorf("close the connection's control file: %w", err)
+		err = fmt.Errorf("close the connection's control file: %w", err)
 	}
-	return nil
+	err = errors.Join(err, s.guard.stop())
+	s.guard = nil
+	return err
 }
