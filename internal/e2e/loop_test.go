@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,24 +49,43 @@ func loopScenario(t testing.TB, name, profile string, more ...string) string {
 	return path
 }
 
-// left lists what loop benches have left on this machine: folders, loop devices on a
-// drive's file, processes on their data. Those of the runs of other tests are named by their folders.
+// left lists what loop benches whose process is gone have left on this machine: folders, loop
+// devices, servers. Other tests have benches of their own at the same time.
 func left(t testing.TB) (list []string) {
 	t.Helper()
+	var lines []string
 	for _, dir := range []string{"/dev/shm", os.TempDir()} {
 		dirs, err := filepath.Glob(filepath.Join(dir, "plugpull-loop-*"))
 		require.NoError(t, err)
-		list = append(list, dirs...)
+		lines = append(lines, dirs...)
 	}
 	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	require.NoError(t, err)
 	for _, path := range loops {
 		if b, err := os.ReadFile(path); err == nil && strings.HasSuffix(strings.TrimSpace(string(b)), "/drive") {
-			list = append(list, path)
+			lines = append(lines, path+" "+string(b))
 		}
 	}
 	out, _ := exec.Command("pgrep", "-af", "plugpull-loop-").Output()
-	return append(list, strings.Fields(string(out))...)
+	lines = append(lines, strings.Split(strings.TrimSpace(string(out)), "\n")...)
+	for _, line := range lines {
+		if line != "" && !strings.Contains(line, "pgrep") && !ownerLives(line) {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+var benchFolder = regexp.MustCompile(`/[^ ]*/plugpull-loop-[0-9]+`)
+
+// ownerLives reports whether the bench whose folder a line names is locked by its process.
+func ownerLives(line string) bool {
+	f, err := os.Open(benchFolder.FindString(line) + "/lock")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
 // nothingLeft waits until what a killed process had is gone; it takes the kernel a moment.
@@ -136,7 +157,7 @@ func killLoop(t *testing.T, kills, cycles int) {
 		}
 		// The folder is the one thing that a kill leaves; the next run takes it away.
 		await(t, "mounts, loop devices and servers to be gone", func() bool {
-			return !slices.ContainsFunc(left(t), func(s string) bool { return !strings.Contains(s, "/plugpull-loop-") })
+			return !slices.ContainsFunc(left(t), func(s string) bool { return !strings.HasPrefix(s, "/dev/shm/") })
 		})
 		if st, err := os.Stat(folder + "/ledger"); err == nil && st.Size() > 0 {
 			checkLedgerShows(t, folder+"/ledger")
