@@ -1,0 +1,293 @@
+package redfish
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"plugpull/powerctl"
+	"plugpull/powerctl/powertest"
+)
+
+func (s *service) outlet(t testing.TB, change func(*Config)) *Outlet {
+	c := Config{
+		Name: "server 7", URL: s.URL, User: simUser, Password: powerctl.NewSecret(simPassword), System: systemPath,
+		Fingerprint: s.fingerprint(), Timeout: time.Minute, Pin: Pin{UUID: simUUID, Serial: simSerial},
+	}
+	if change != nil {
+		change(&c)
+	}
+	o, err := New(c)
+	require.NoError(t, err)
+	return o
+}
+
+func onPDU(c *Config) {
+	c.System, c.Outlet, c.Pin.Label = "", outletPath, simLabel
+}
+
+func (s *service) harness(o *Outlet) powertest.Harness {
+	return powertest.Harness{
+		Outlet: shortSilence{o, s.device}, Device: s.device,
+		Policy:   powerctl.Policy{Deadline: time.Minute, Poll: 20 * time.Millisecond},
+		Patience: 100 * time.Millisecond,
+	}
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*Config)
+		faults []powertest.Fault
+	}{
+		"system":          {},
+		"outlet of a PDU": {change: onPDU},
+		// The faults of the device are the same: these are those that a session must outlive.
+		"system, by sessions": {
+			func(c *Config) { c.Auth = Session },
+			[]powertest.Fault{powertest.None, powertest.StaleReads, powertest.StuckOn, powertest.LostReply, powertest.NoAnswer},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			powertest.Run(t, func(t *testing.T) powertest.Harness {
+				s := startService(t)
+				h := s.harness(s.outlet(t, c.change))
+				h.Faults = c.faults
+				return h
+			})
+		})
+	}
+}
+
+// TestConformanceOfEveryFailure: what fails does so in every way that HTTP has.
+func TestConformanceOfEveryFailure(t *testing.T) {
+	t.Parallel()
+	for _, f := range []failure{reset, short, redirect, moved, truncated, page, endless} {
+		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
+			powertest.Run(t, func(t *testing.T) powertest.Harness {
+				s := startService(t)
+				s.failure = f
+				h := s.harness(s.outlet(t, nil))
+				h.Faults = []powertest.Fault{powertest.FailedReads}
+				switch f {
+				case reset, short, redirect, moved: // else a command's 200 counts, whatever comes with it
+					h.Faults = append(h.Faults, powertest.LostReply, powertest.LostCommand)
+				}
+				return h
+			})
+		})
+	}
+}
+
+// shortSilence gives a command that is never answered up once the device has had it,
+// so that the suite need not wait out a timeout that is safe on a slow machine.
+type shortSilence struct {
+	*Outlet
+	d *powertest.Device
+}
+
+func (s shortSilence) Off(ctx context.Context) (powerctl.Result, error) {
+	ctx, done := s.untilServed(ctx)
+	defer done()
+	return s.Outlet.Off(ctx)
+}
+
+func (s shortSilence) On(ctx context.Context) (powerctl.Result, error) {
+	ctx, done := s.untilServed(ctx)
+	defer done()
+	return s.Outlet.On(ctx)
+}
+
+func (s shortSilence) untilServed(ctx context.Context) (context.Context, func()) {
+	if s.d.Planted() != powertest.NoAnswer {
+		return ctx, func() {}
+	}
+	return cancelWhen(ctx, func() bool { return len(s.d.Commands()) > 0 })
+}
+
+// cancelWhen returns a context that ends once the condition holds; call done
+// to wait for its goroutine.
+func cancelWhen(ctx context.Context, holds func() bool) (_ context.Context, done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for !holds() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+		cancel()
+	})
+	return ctx, func() { cancel(); watcher.Wait() }
+}
+
+func policy() powerctl.Policy {
+	return powerctl.Policy{Deadline: 300 * time.Millisecond, Poll: 5 * time.Millisecond}
+}
+
+func TestChangedBehindOurBack(t *testing.T) {
+	s := startService(t)
+	o := s.outlet(t, nil)
+	s.device.Force(powerctl.Off)
+	res, err := powerctl.SwitchOff(t.Context(), o, policy())
+	require.NoError(t, err)
+	require.Equal(t, powerctl.Off, res.Before, "it shows that nothing was cut")
+	s.device.Force(powerctl.On)
+	res, err = o.State(t.Context())
+	require.NoError(t, err)
+	require.True(t, res.IsOn())
+	s.change(func(s *service) { s.patch["UUID"] = "2" + simUUID[1:] }) // swapped for one that is off
+	s.device.Force(powerctl.Off)
+	_, err = o.State(t.Context())
+	var ie *IdentityError
+	require.ErrorAs(t, err, &ie)
+}
+
+func TestAcceptedStatuses(t *testing.T) {
+	for code, ok := range map[int]bool{200: true, 202: true, 204: true, 201: false, 206: false, 400: false, 401: false, 403: false, 404: false, 405: false, 409: false, 500: false, 501: false} {
+		s := startService(t)
+		s.accepts = code
+		res, err := s.outlet(t, nil).Off(t.Context())
+		require.NotZero(t, res.Commanded)
+		if ok {
+			require.NoError(t, err, code)
+			require.NotZero(t, res.Acknowledged)
+			continue
+		}
+		if code == http.StatusConflict { // and off when it was read back
+			require.NoError(t, err)
+			require.True(t, res.IsOff())
+		} else {
+			var se *StatusError
+			require.ErrorAs(t, err, &se)
+			require.Equal(t, code, se.Code)
+			require.NotErrorIs(t, err, powerctl.ErrNotSent)
+		}
+		require.Zero(t, res.Acknowledged)
+	}
+}
+
+func TestConflictIsReadBack(t *testing.T) {
+	s := startService(t)
+	s.conflict = true
+	s.device.Force(powerctl.Off)
+	o := s.outlet(t, nil)
+	res, err := o.Off(t.Context())
+	require.NoError(t, err)
+	require.True(t, res.IsOff())
+	require.Zero(t, res.Acknowledged)
+
+	s.change(func(s *service) { s.accepts = http.StatusConflict })
+	s.device.Force(powerctl.On)
+	s.device.Plant(powertest.StuckOn) // the conflict is another one
+	res, err = powerctl.SwitchOff(t.Context(), o, policy())
+	require.ErrorIs(t, err, powerctl.ErrNotReached)
+	var se *StatusError
+	require.ErrorAs(t, err, &se)
+	require.Equal(t, http.StatusConflict, se.Code)
+	require.False(t, res.IsOff())
+}
+
+func TestPoweringOffIsPending(t *testing.T) {
+	s := startService(t)
+	for _, word := range []string{"PoweringOff", "PoweringOn"} {
+		s.change(func(s *service) { s.patch["PowerState"] = word })
+		res, err := s.outlet(t, nil).State(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, powerctl.Pending, res.State)
+		require.Zero(t, res.Observed)
+		require.Contains(t, res.Raw, word)
+	}
+	for _, text := range nonsense {
+		s.change(func(s *service) { s.garbage = strings.ReplaceAll(text, "%s", "#ComputerSystem.") + " " })
+		res, _ := s.outlet(t, func(c *Config) { c.Pin = Pin{} }).State(t.Context())
+		require.NotEqual(t, powerctl.Off, res.State, text)
+		require.NotEqual(t, powerctl.On, res.State, text)
+	}
+}
+
+func TestIdentify(t *testing.T) {
+	s := startService(t)
+	for name, c := range map[string]struct {
+		change func(*Config)
+		patch  map[string]any
+		want   string
+	}{
+		"system":  {nil, nil, "^uuid " + simUUID + " serial SN-4711 manufacturer Maker model Server " + systemPath + "$"},
+		"outlet":  {onPDU, nil, "^uuid " + simUUID + " serial SN-4711 model PDU 24 " + outletPath + "$"},
+		"nothing": {nil, map[string]any{"UUID": nil, "SerialNumber": nil, "Model": "two\nlines"}, "^manufacturer Maker model twolines address [0-9a-f]{8} " + systemPath + "$"},
+	} {
+		s.change(func(s *service) { s.patch = c.patch })
+		id, err := s.outlet(t, func(conf *Config) {
+			if c.change != nil {
+				c.change(conf)
+			}
+			conf.Pin = Pin{}
+		}).Identify(t.Context())
+		require.NoError(t, err, name)
+		assert.Regexp(t, c.want, id.Device)
+		assert.Equal(t, "redfish", id.Driver)
+		assert.Equal(t, "server 7", id.Name)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	s := startService(t)
+	for _, c := range []struct {
+		patch map[string]any
+		want  []Warning
+	}{
+		{nil, nil},
+		{map[string]any{"PowerRestorePolicy": "AlwaysOn"}, []Warning{{Policy: AlwaysOn}}},
+		{map[string]any{"PowerRestorePolicy": "LastState"}, []Warning{{Policy: LastState}}},
+		{map[string]any{"PowerRestorePolicy": nil}, []Warning{{Policy: UnknownPolicy}}},
+		{map[string]any{"PowerOffDelaySeconds": 5, "PowerOnDelaySeconds": 0}, []Warning{{Delay: "PowerOffDelaySeconds", Seconds: 5}}},
+	} {
+		s.change(func(s *service) { s.patch = c.patch })
+		got, err := s.outlet(t, onPDU).Warnings(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, c.want, got)
+	}
+	require.Empty(t, s.device.Commands())
+}
+
+func TestCapabilities(t *testing.T) {
+	s := startService(t)
+	require.Equal(t, powerctl.Chassis, s.outlet(t, nil).Capabilities().Class)
+	require.Equal(t, powerctl.Mains, s.outlet(t, onPDU).Capabilities().Class)
+}
+
+func TestNewReportsEverything(t *testing.T) {
+	_, err := New(Config{URL: "http://plug:hunter2@bmc/", Auth: "digest", Fingerprint: "12"})
+	for _, text := range []string{"name is missing", "timeout is missing", "exactly one of", "not a path", "URL is not", "neither basic nor", "64 hexadecimal"} {
+		require.ErrorContains(t, err, text)
+	}
+	requireNoSecret(t, err)
+	for name, change := range map[string]func(*Config){
+		"both":            func(c *Config) { c.Outlet = outletPath },
+		"a URL":           func(c *Config) { c.System = "https://elsewhere/redfish/v1/Systems/1" },
+		"another host":    func(c *Config) { c.System = "//elsewhere/1" },
+		"label":           func(c *Config) { c.Pin.Label = "x" },
+		"no CA file":      func(c *Config) { c.Fingerprint, c.CAFile = "", "/nowhere" },
+		"two kinds of CA": func(c *Config) { c.CAFile = "/nowhere" },
+	} {
+		c := Config{Name: "a", URL: "https://bmc", System: systemPath, Timeout: time.Second, Fingerprint: strings.Repeat("ab", 32)}
+		_, err := New(c)
+		require.NoError(t, err)
+		change(&c)
+		_, err = New(c)
+		require.Error(t, err, name)
+	}
+}
