@@ -1,0 +1,131 @@
+package serialrelay
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"plugpull/powerctl"
+	"plugpull/powerctl/powertest"
+)
+
+// oneWay are the faults of a line on which commands are not answered: that a
+// command or an answer to it was lost cannot be seen.
+var oneWay = []powertest.Fault{
+	powertest.None, powertest.StaleReads, powertest.UnknownReads, powertest.GarbageReads, powertest.FailedReads,
+	powertest.StuckOn, powertest.StuckOff, powertest.Slow,
+}
+
+// answered are the faults of Numato's line, which knows no busy relay and no faulty one.
+var answered = append([]powertest.Fault{powertest.LostReply, powertest.LostCommand, powertest.NoAnswer}, oneWay...)
+
+func TestConformance(t *testing.T) {
+	for name, c := range map[string]struct {
+		c       Config
+		channel int
+		contact Contact
+		faults  []powertest.Fault
+	}{
+		"lcus text":                {Config{Protocol: LCUS, Channels: 4, Readback: Text}, 3, NormallyOpen, oneWay},
+		"lcus text, probed, nc":    {Config{Protocol: LCUS, Channels: 1, Readback: Probe}, 1, NormallyClosed, oneWay},
+		"lcus bytes":               {Config{Protocol: LCUS, Channels: 1, Readback: Bytes}, 1, NormallyOpen, oneWay},
+		"lcus bytes, nc":           {Config{Protocol: LCUS, Channels: 8, Readback: Bytes}, 8, NormallyClosed, oneWay},
+		"lcus silent":              {Config{Protocol: LCUS, Channels: 2, Readback: None}, 2, NormallyOpen, oneWay},
+		"kmtronic, 1 channel":      {Config{Protocol: KMTronic, Channels: 1}, 1, NormallyOpen, oneWay},
+		"kmtronic, 2 channels, nc": {Config{Protocol: KMTronic, Channels: 2}, 2, NormallyClosed, oneWay},
+		"kmtronic, 8 channels":     {Config{Protocol: KMTronic, Channels: 8}, 5, NormallyOpen, oneWay},
+		"numato":                   {Config{Protocol: Numato, Channels: 16}, 10, NormallyOpen, answered},
+		"numato readall, nc":       {Config{Protocol: Numato, Channels: 64, Readback: ReadAll}, 63, NormallyClosed, answered},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			powertest.Run(t, func(t *testing.T) powertest.Harness { return harness(t, c.c, c.channel, c.contact, c.faults) })
+		})
+	}
+}
+
+func harness(t *testing.T, c Config, channel int, contact Contact, faults []powertest.Fault) powertest.Harness {
+	oc := OutletConfig{Name: "A3", Channel: channel, Contact: contact, Class: powerctl.Drive}
+	simulated := c
+	if c.Readback == Probe {
+		simulated.Readback = Text
+	}
+	sim := plugIn(t, simulated, oc, nil)
+	o := openOutlet(t, sim, c)
+	return powertest.Harness{
+		Outlet: shortSilence{o, sim.device}, Device: sim.device, Faults: faults,
+		Policy:   powerctl.Policy{Deadline: time.Minute, Poll: 2 * time.Millisecond},
+		Patience: 60 * time.Millisecond,
+	}
+}
+
+func openOutlet(t *testing.T, sim *board, c Config) *Outlet {
+	t.Helper()
+	c.Path = sim.port
+	if c.Timeout == 0 {
+		c.Timeout = 20 * time.Second
+	}
+	b, err := open(t.Context(), c, t.TempDir(), quickly)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	o, err := b.Outlet(sim.oc)
+	require.NoError(t, err)
+	return o
+}
+
+// shortSilence gives a command that is never answered up once the board has had
+// it, so that the suite need not wait out a timeout that is safe on a slow machine. And
+// it waits for a board that answers nothing at all, which has the command only
+// some time after it left.
+type shortSilence struct {
+	*Outlet
+	d *powertest.Device
+}
+
+func (s shortSilence) Off(ctx context.Context) (powerctl.Result, error) {
+	return s.command(ctx, s.Outlet.Off)
+}
+
+func (s shortSilence) On(ctx context.Context) (powerctl.Result, error) {
+	return s.command(ctx, s.Outlet.On)
+}
+
+func (s shortSilence) command(ctx context.Context, do func(context.Context) (powerctl.Result, error)) (powerctl.Result, error) {
+	before := len(s.d.Commands())
+	served := func() bool { return len(s.d.Commands()) > before }
+	if s.d.Planted() == powertest.NoAnswer {
+		ctx, done := cancelWhen(ctx, served)
+		defer done()
+		return do(ctx)
+	}
+	res, err := do(ctx)
+	if err == nil && !s.Capabilities().ReadBack {
+		seen, done := cancelWhen(ctx, served)
+		<-seen.Done()
+		done()
+	}
+	return res, err
+}
+
+// cancelWhen returns a context that ends once the condition holds; call done
+// to wait for its goroutine.
+func cancelWhen(ctx context.Context, holds func() bool) (_ context.Context, done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for !holds() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+		cancel()
+	})
+	return ctx, func() { cancel(); watcher.Wait() }
+}

@@ -1,0 +1,332 @@
+package serialrelay
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"plugpull/powerctl"
+	"plugpull/powerctl/powertest"
+)
+
+// board is a simulated relay board behind a pseudo terminal. One relay is
+// that of a powertest.Device; the others are released.
+type board struct {
+	t      *testing.T
+	c      Config
+	oc     OutletConfig
+	device *powertest.Device
+	port   string // a link to the terminal of the moment
+
+	// say, when set, replaces the answer to a request: nil bytes are silence.
+	say func(request []byte) (answer []byte, replaced bool)
+	// own is the id of a Numato.
+	own string
+	// pieces: answers come a byte at a time.
+	pieces bool
+
+	mu       sync.Mutex
+	ptm, pts *os.File
+	requests []string
+	ended    bool
+	loop     sync.WaitGroup
+}
+
+// plugIn starts the simulator; it is unplugged when the test ends.
+func plugIn(t *testing.T, c Config, oc OutletConfig, say func([]byte) ([]byte, bool)) *board {
+	b := &board{t: t, c: c, oc: oc, device: powertest.NewDevice(), port: filepath.Join(t.TempDir(), "port"), say: say, own: "12345678"}
+	b.connect()
+	t.Cleanup(func() {
+		b.mu.Lock()
+		b.ended = true
+		b.mu.Unlock()
+		b.ptm.Close()
+		b.loop.Wait()
+		b.pts.Close()
+	})
+	return b
+}
+
+// connect makes a terminal and points the link to it.
+func (b *board) connect() {
+	ptm, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	require.NoError(b.t, err)
+	p := &port{ptm}
+	var name string
+	require.NoError(b.t, p.control(func(fd int) error {
+		n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+		name = fmt.Sprintf("/dev/pts/%d", n)
+		if err != nil {
+			return err
+		}
+		return unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}))
+	// Held open, the terminal outlives a driver that closes it.
+	pts, err := os.OpenFile(name, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	require.NoError(b.t, err)
+	require.NoError(b.t, (&port{pts}).control(func(fd int) error {
+		tio, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err != nil {
+			return err
+		}
+		makeRaw(tio, unix.B9600)
+		return unix.IoctlSetTermios(fd, unix.TCSETS, tio)
+	}))
+	next := b.port + ".next"
+	require.NoError(b.t, os.Symlink(name, next))
+	require.NoError(b.t, os.Rename(next, b.port))
+	b.mu.Lock()
+	b.ptm, b.pts = ptm, pts
+	b.mu.Unlock()
+	b.loop.Go(func() { b.serve(ptm) })
+}
+
+// unplug hangs the line up, as a USB adapter does that is pulled out, and plugs
+// it in again under the same name.
+func (b *board) unplug() {
+	ptm, pts := b.ptm, b.pts
+	b.connect()
+	ptm.Close()
+	pts.Close()
+}
+
+func (b *board) serve(ptm *os.File) {
+	var pending []byte
+	buf := make([]byte, 256)
+	for {
+		n, err := ptm.Read(buf)
+		if err != nil {
+			return
+		}
+		pending = append(pending, buf[:n]...)
+		for {
+			n := b.frame(pending)
+			if n == 0 {
+				break
+			}
+			if !b.handle(ptm, pending[:n]) {
+				return
+			}
+			pending = pending[n:]
+		}
+	}
+}
+
+// frame returns how long the first request is, zero where it is not whole.
+func (b *board) frame(p []byte) int {
+	want := 0
+	switch {
+	case len(p) == 0:
+	case b.c.Protocol == Numato:
+		want = bytes.IndexByte(p, '\r') + 1
+	case b.c.Protocol == KMTronic:
+		want = 3
+	case p[0] == 0xa0:
+		want = 4
+	default:
+		want = 1
+	}
+	if want > len(p) {
+		return 0
+	}
+	return want
+}
+
+func (b *board) handle(ptm *os.File, request []byte) bool {
+	b.mu.Lock()
+	b.requests = append(b.requests, string(request))
+	ended := b.ended
+	b.mu.Unlock()
+	answer, replaced, reset := []byte(nil), false, false
+	if b.say != nil {
+		answer, replaced = b.say(request)
+	}
+	if !replaced {
+		answer, reset = b.answer(request)
+	}
+	if reset && !ended {
+		b.unplug()
+		return false
+	}
+	if !b.pieces {
+		_, _ = ptm.Write(answer)
+		return true
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for i := range answer {
+		<-tick.C
+		_, _ = ptm.Write(answer[i : i+1])
+	}
+	return true
+}
+
+func (b *board) seen() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]string(nil), b.requests...)
+}
+
+// answer is what a board says; reset: it hangs up instead.
+func (b *board) answer(request []byte) (_ []byte, reset bool) {
+	if b.c.Protocol == Numato {
+		return b.numato(strings.TrimRight(string(request), "\r"))
+	}
+	w := newWire(b.c)
+	for _, to := range []powerctl.State{powerctl.Off, powerctl.On} {
+		if frame, _ := w.command(b.oc.Channel, b.oc.Contact.energised(to == powerctl.On)); bytes.Equal(frame, request) {
+			return nil, b.device.Switch(to).Failed
+		}
+	}
+	if q, _ := w.query(b.oc.Channel); !bytes.Equal(q, request) {
+		return nil, false // another relay's
+	}
+	a := b.device.Read()
+	switch {
+	case a.Failed:
+		return nil, true
+	case a.Garbage > 0:
+		return pick(binaryNonsense(b.c, b.oc.Channel), a.Garbage), false
+	case a.State == powerctl.Unknown:
+		return pick(binaryNonsense(b.c, b.oc.Channel), 1), false
+	}
+	return b.status(b.pulledIn(a.State)), false
+}
+
+// pulledIn: a relay that is about to move still shows where it is.
+func (b *board) pulledIn(s powerctl.State) bool {
+	if s == powerctl.Pending {
+		s = b.device.Contacts()
+	}
+	return b.oc.Contact.energised(s == powerctl.On)
+}
+
+func pick(from [][]byte, n int) []byte { return from[n%len(from)] }
+
+// status is what a healthy board of a binary protocol says of its relays.
+func (b *board) status(on bool) []byte { return statusOf(b.c, b.oc.Channel, on) }
+
+func statusOf(c Config, channel int, on bool) []byte {
+	bit := byte(0)
+	if on {
+		bit = 1
+	}
+	if c.Protocol == KMTronic && c.Channels <= 2 {
+		return []byte{0xff, byte(channel), bit}
+	}
+	var w []byte
+	for i := 1; i <= c.Channels; i++ {
+		is := i == channel && on
+		switch {
+		case c.Protocol == LCUS && c.Readback == Text && is:
+			w = fmt.Appendf(w, "CH%d:ON \r\n", i)
+		case c.Protocol == LCUS && c.Readback == Text:
+			w = fmt.Appendf(w, "CH%d:OFF \r\n", i)
+		case is:
+			w = append(w, 1)
+		default:
+			w = append(w, 0)
+		}
+	}
+	return w
+}
+
+// binaryNonsense is near to answers, and none.
+func binaryNonsense(c Config, channel int) [][]byte {
+	var all [][]byte
+	for _, on := range []bool{false, true} {
+		good := statusOf(c, channel, on)
+		flipped := append([]byte(nil), good...)
+		flipped[len(flipped)-1] ^= 0x80
+		all = append(all,
+			flipped,
+			append(append([]byte(nil), good...), good...),
+			append([]byte{0x00}, good...),
+			append(append([]byte(nil), good...), 0x00),
+			good[:len(good)-1],
+			bytes.Replace(bytes.Replace(good, []byte("CH1"), []byte("CH7"), 1), []byte{0xff, byte(channel)}, []byte{0xff, byte(channel + 1)}, 1)[:max(len(good)-len(good)%3, 1)],
+		)
+	}
+	return append(all, []byte("off"), []byte{0xff}, []byte{0xff, byte(channel), 3}, bytes.Repeat([]byte{0xff, 1, 0}, 400))
+}
+
+// numato answers with echo, value and prompt.
+func (b *board) numato(line string) (_ []byte, reset bool) {
+	n := numato{b.c.Channels, b.c.Readback == ReadAll}
+	reply := func(value string) []byte {
+		if value != "" {
+			value += "\n\r"
+		}
+		return []byte(line + "\n\r" + value + ">")
+	}
+	x := n.index(b.oc.Channel)
+	switch line {
+	case "":
+		return []byte("\n\r>"), false
+	case "id get":
+		return reply(b.own), false
+	case "ver":
+		return reply("A0M09.01"), false
+	case "relay on " + x, "relay off " + x:
+		to := powerctl.Off
+		if b.oc.Contact.energised(true) == (line == "relay on "+x) {
+			to = powerctl.On
+		}
+		switch a := b.device.Switch(to); {
+		case a.Silent:
+			return nil, false
+		case a.Failed:
+			return []byte("relay\n\rerror\n\r>"), false
+		}
+		return reply(""), false
+	case "relay read " + x, "relay readall":
+		a := b.device.Read()
+		switch {
+		case a.Failed:
+			return nil, true
+		case a.Garbage > 0:
+			return pick(numatoNonsense(line), a.Garbage), false
+		case a.State == powerctl.Unknown || a.State == powerctl.Fault:
+			return reply("unknown"), false
+		}
+		return reply(b.numatoValue(line, a.State)), false
+	}
+	return reply(""), false
+}
+
+func (b *board) numatoValue(line string, s powerctl.State) string {
+	on := b.pulledIn(s)
+	switch {
+	case line == "relay readall" && on:
+		return fmt.Sprintf("%0*x", (b.c.Channels+3)/4, uint64(1)<<b.oc.Channel)
+	case line == "relay readall":
+		return fmt.Sprintf("%0*x", (b.c.Channels+3)/4, 0)
+	case on:
+		return "on"
+	}
+	return "off"
+}
+
+func numatoNonsense(line string) [][]byte {
+	var all [][]byte
+	for _, text := range []string{
+		"", ">", "off\n\r>", "0000\n\r>", line + "\n\r>", line + "\n\roff", line + "\n\roffline\n\r>", line + "\n\roff\n\ron\n\r>",
+		line + "\n\roff>", line + " off\n\r>", "relay read 7\n\roff\n\r>", "relay off 0\n\r>" + line + "\n\roff\n\r>", line + "\n\roff\n\r>>",
+		line + "\n\roff\n\r>\n\r" + line + "\n\ron\n\r>", line + "\n\r00000\n\r>", line + "\n\r0g\n\r>", line + "\n\rOFF\n\r>", line + "\n\r-0\n\r>",
+		strings.Repeat("off\n\r>", 200), line + "\n\ro\x00ff\n\r>",
+	} {
+		all = append(all, []byte(text))
+	}
+	return all
+}
+
+// quickly is for a simulator, which has no adapter's latency.
+var quickly = timing{quiet: 3 * time.Millisecond, stall: 15 * time.Millisecond, babble: 30 * time.Millisecond, lateness: 30 * time.Second}
