@@ -14,6 +14,11 @@ needs=(
 	"mkfs.xfs            xfsprogs             tests of the loop bench (and root)"
 	"mkfs.btrfs          btrfs-progs          tests of the loop bench (and root)"
 	"mariadb-slap        mariadb-client       make bench (the comparison with it)"
+	"snmpd               snmpd                tests of the SNMP driver against an independent agent"
+	"snmpget             snmp                 tests of the SNMP driver's own simulator"
+	"ipmi_sim            openipmi             tests of the IPMI driver against an independent BMC"
+	"ipmitool            ipmitool             tests of the IPMI driver's own simulator"
+	"redfishtool         redfishtool          tests of the Redfish driver's own simulator"
 	"ip                  iproute2             tests with a network namespace (and root)"
 	"git                 git                  the version in make build"
 )
