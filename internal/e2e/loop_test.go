@@ -274,12 +274,20 @@ func loopNothingGrows(t *testing.T, cycles int) {
 	t.Logf("RSS in KiB: %v; descriptors: %v; threads: %v", rss, fds, threads)
 	half := len(fds) / 2
 	assert.LessOrEqual(t, slices.Min(fds[half:]), slices.Max(fds[:half]), "descriptors: %v", fds)
-	assert.LessOrEqual(t, slices.Min(threads[half:]), slices.Max(threads[:half])+2, "threads: %v", threads)
+	// The Go runtime makes a thread whenever too many are blocked, and keeps it: some come and stay,
+	// but not one for each cycle.
+	quarter := len(threads) / 4
+	assert.LessOrEqual(t, median(threads[3*quarter:]), median(threads[:quarter])+8, "threads: %v", threads)
 	// The drive's contents are in memory, and each block that is written for the first time
 	// is one more, up to its size.
 	const drive = 512 << 10
 	assert.LessOrEqual(t, slices.Max(rss), 2*drive, "RSS in KiB: %v", rss)
 	nothingLeft(t)
+}
+
+func median(list []int) int {
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[len(sorted)/2]
 }
 
 func (p *proc) threads(t testing.TB) int {
