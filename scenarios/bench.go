@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"plugpull/internal/strictyaml"
 	"plugpull/powerctl"
 )
 
@@ -87,16 +87,16 @@ type Timing struct {
 // their name, are taken from the file's folder.
 func ParseBench(file string, data []byte) (Bench, error) {
 	b := Bench{Source: data}
-	err := decode(file, data, func(s *section) {
-		b.Name = s.name("bench")
-		s.require("kind", "lab")
+	err := strictyaml.Decode(file, data, maxFile, func(s *section) {
+		b.Name = name(s, "bench")
+		s.Require("kind", "lab")
 		b.Kind = kind(s)
-		b.Database = database(s.sub("database"), filepath.Dir(file))
-		b.Outlet = outlet(s.sub("outlet"), filepath.Dir(file))
-		b.Attest = choice(s, "attest", "", AttestMains, AttestDrive)
-		b.Timing = timing(s.sub("timing"))
+		b.Database = database(s.Sub("database"), filepath.Dir(file))
+		b.Outlet = outlet(s.Sub("outlet"), filepath.Dir(file))
+		b.Attest = strictyaml.Choice(s, "attest", "", AttestMains, AttestDrive)
+		b.Timing = timing(s.Sub("timing"))
 		if c := b.Outlet.Class; b.Attest == AttestMains && c != "" && c != powerctl.Mains {
-			s.problem("attest", "mains contradicts outlet.class %s, want drive or none", c)
+			s.Problem("attest", "mains contradicts outlet.class %s, want drive or none", c)
 		}
 	})
 	if err != nil {
@@ -107,7 +107,7 @@ func ParseBench(file string, data []byte) (Bench, error) {
 
 // LoadBench reads a bench file. An error of its contents is a *FileError.
 func LoadBench(path string) (Bench, error) {
-	data, err := readFile(path)
+	data, err := strictyaml.ReadFile(path, maxFile)
 	if err != nil {
 		return Bench{}, fmt.Errorf("bench file: %w", err)
 	}
@@ -115,29 +115,29 @@ func LoadBench(path string) (Bench, error) {
 }
 
 func kind(s *section) BenchKind {
-	k := BenchKind(s.text("kind", "lab"))
+	k := BenchKind(s.Text("kind", "lab"))
 	switch {
 	case k == Lab || k == "":
 	case slices.Contains([]BenchKind{Embedded, Loop, VM}, k):
-		s.problem("kind", "%q is not in this version, want lab", k)
+		s.Problem("kind", "%q is not in this version, want lab", k)
 	default:
-		s.problem("kind", "%q, want lab", k)
+		s.Problem("kind", "%q, want lab", k)
 	}
 	return k
 }
 
 func database(s *section, folder string) Database {
-	defer s.done()
+	defer s.Done()
 	var d Database
-	s.require("dsn", dsnWant)
-	d.DSN = s.text("dsn", dsnWant)
+	s.Require("dsn", dsnWant)
+	d.DSN = s.Text("dsn", dsnWant)
 	if d.DSN != "" {
 		if err := checkDSN(d.DSN); err != nil {
-			s.problem("dsn", "%v", err)
+			s.Problem("dsn", "%v", err)
 			d.DSN = ""
 		}
 	}
-	d.PasswordFile = resolve(folder, s.text("password_file", "the path of a file that holds the password"))
+	d.PasswordFile = resolve(folder, s.Text("password_file", "the path of a file that holds the password"))
 	return d
 }
 
@@ -165,35 +165,35 @@ func checkDSN(dsn string) error {
 }
 
 func outlet(s *section, folder string) Outlet {
-	defer s.done()
+	defer s.Done()
 	var o Outlet
-	s.require("driver", "exec or manual")
-	o.Driver = choice(s, "driver", "", DriverExec, DriverManual)
+	s.Require("driver", "exec or manual")
+	o.Driver = strictyaml.Choice(s, "driver", "", DriverExec, DriverManual)
 	const nameWant = "the outlet's name, one line of at most 80 characters"
-	s.require("name", nameWant)
-	o.Name = parsed(s, "name", nameWant, "", func(text string) (string, bool) {
+	s.Require("name", nameWant)
+	o.Name = strictyaml.Parsed(s, "name", nameWant, "", func(text string) (string, bool) {
 		return text, len(text) <= 80 && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' })
 	})
 	o.Off, o.On = argv(s, "off", folder), argv(s, "on", folder)
 	o.State, o.Identify = argv(s, "state", folder), argv(s, "identify", folder)
-	o.Timeout = s.duration("timeout", 10*time.Second, 100*time.Millisecond, 10*time.Minute)
-	s.require("class", "mains or drive or chassis")
-	o.Class = choice(s, "class", "", powerctl.Classes()...)
-	o.Leave = choice(s, "leave", LeaveOn, LeaveOn, LeaveOff, LeaveFound)
+	o.Timeout = s.Duration("timeout", 10*time.Second, 100*time.Millisecond, 10*time.Minute)
+	s.Require("class", "mains or drive or chassis")
+	o.Class = strictyaml.Choice(s, "class", "", powerctl.Classes()...)
+	o.Leave = strictyaml.Choice(s, "leave", LeaveOn, LeaveOn, LeaveOff, LeaveFound)
 	switch o.Driver {
 	case DriverExec:
-		s.require("off", argvWant)
-		s.require("on", argvWant)
+		s.Require("off", argvWant)
+		s.Require("on", argvWant)
 	case DriverManual:
 		for _, key := range []string{"off", "on", "state", "identify", "timeout"} {
-			if s.has(key) {
-				s.problem(key, "given for driver manual, want it for exec only")
+			if s.Has(key) {
+				s.Problem(key, "given for driver manual, want it for exec only")
 			}
 		}
 		o.Timeout = 0
 	}
-	if o.Leave == LeaveFound && o.Driver != "" && !s.has("state") {
-		s.problem("leave", "as_found for an outlet whose state cannot be read, want on or off, or outlet.state")
+	if o.Leave == LeaveFound && o.Driver != "" && !s.Has("state") {
+		s.Problem("leave", "as_found for an outlet whose state cannot be read, want on or off, or outlet.state")
 	}
 	return o
 }
@@ -203,12 +203,12 @@ const argvWant = "a list of a program and its arguments, such as [/usr/local/bin
 // argv takes a relative program with a slash from the file's folder; one
 // without a slash is looked up in PATH when it is run.
 func argv(s *section, key, folder string) []string {
-	list := s.words(key, argvWant)
+	list := s.Words(key, argvWant)
 	if len(list) == 0 {
 		return nil
 	}
 	if strings.TrimSpace(list[0]) == "" {
-		s.problem(key, "the program is empty, want %s", argvWant)
+		s.Problem(key, "the program is empty, want %s", argvWant)
 		return nil
 	}
 	if strings.Contains(list[0], "/") {
@@ -229,23 +229,11 @@ func resolve(folder, path string) string {
 }
 
 func timing(s *section) Timing {
-	defer s.done()
+	defer s.Done()
 	return Timing{
-		Silence:     s.duration("silence", 10*time.Second, 500*time.Millisecond, time.Hour),
-		OffDeadline: s.duration("off_deadline", 30*time.Second, 500*time.Millisecond, time.Hour),
-		MinOff:      s.duration("min_off", 10*time.Second, 0, time.Hour),
-		ServerWait:  s.duration("server_wait", 10*time.Minute, time.Second, 24*time.Hour),
+		Silence:     s.Duration("silence", 10*time.Second, 500*time.Millisecond, time.Hour),
+		OffDeadline: s.Duration("off_deadline", 30*time.Second, 500*time.Millisecond, time.Hour),
+		MinOff:      s.Duration("min_off", 10*time.Second, 0, time.Hour),
+		ServerWait:  s.Duration("server_wait", 10*time.Minute, time.Second, 24*time.Hour),
 	}
-}
-
-// readFile refuses what is too large to be one of our files before reading it all.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b := make([]byte, maxFile+1)
-	n, err := readFull(f, b)
-	return b[:n:n], err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"plugpull/internal/simdrive"
+	"plugpull/internal/strictyaml"
 )
 
 // Drive is the simulated drive.
@@ -22,6 +23,12 @@ type Drive struct {
 	Faults       []simdrive.Fault
 }
 
+// Config returns the drive that is asked for, but for its seed, clock and contents.
+func (d *Drive) Config() simdrive.Config {
+	return simdrive.Config{Size: d.Size, WriteThrough: d.WriteThrough, CacheBytes: d.Cache, WriteLatency: d.WriteLatency,
+		FlushLatency: d.FlushLatency, Survive: d.Survive, Tear: d.Tear, Faults: d.Faults}
+}
+
 // Control is the planted fault that must show a loss before a durable verdict counts.
 type Control struct {
 	Fault  *simdrive.Fault // nil: none
@@ -30,19 +37,19 @@ type Control struct {
 
 // driveOf reads the keys that both simulated benches have; latencies are the defaults.
 func driveOf(s *section, writeLatency, flushLatency time.Duration) Drive {
-	d := Drive{Survive: choice(s, "survive", simdrive.SurviveNone, simdrive.SurviveNone, simdrive.SurviveAll, simdrive.SurviveRandom)}
-	d.Tear = parsed(s, "tear", "512 or 4096", 512, func(text string) (int, bool) {
+	d := Drive{Survive: strictyaml.Choice(s, "survive", simdrive.SurviveNone, simdrive.SurviveNone, simdrive.SurviveAll, simdrive.SurviveRandom)}
+	d.Tear = strictyaml.Parsed(s, "tear", "512 or 4096", 512, func(text string) (int, bool) {
 		n, err := strconv.Atoi(text)
 		return n, err == nil && (n == 512 || n == 4096)
 	})
-	d.WriteThrough = choice(s, "write_cache", "on", "on", "off") == "off"
-	d.Cache = s.size("cache", 0, 4096, 1<<30)
-	d.WriteLatency = s.duration("write_latency", writeLatency, 0, time.Second)
-	d.FlushLatency = s.duration("flush_latency", flushLatency, 0, 10*time.Second)
-	for _, text := range s.words("faults", "a list of faults, such as [flush-ignored]") {
+	d.WriteThrough = strictyaml.Choice(s, "write_cache", "on", "on", "off") == "off"
+	d.Cache = size(s, "cache", 0, 4096, 1<<30)
+	d.WriteLatency = s.Duration("write_latency", writeLatency, 0, time.Second)
+	d.FlushLatency = s.Duration("flush_latency", flushLatency, 0, 10*time.Second)
+	for _, text := range s.Words("faults", "a list of faults, such as [flush-ignored]") {
 		f, err := simdrive.ParseFault(text)
 		if err != nil {
-			s.problem("faults", "%v", err)
+			s.Problem("faults", "%v", err)
 			continue
 		}
 		d.Faults = append(d.Faults, f)
@@ -51,10 +58,10 @@ func driveOf(s *section, writeLatency, flushLatency time.Duration) Drive {
 }
 
 func control(s *section) Control {
-	defer s.done()
-	c := Control{Cycles: s.number("cycles", 2, 1, 1000)}
+	defer s.Done()
+	c := Control{Cycles: s.Number("cycles", 2, 1, 1000)}
 	const want = "a fault, such as flush-ignored, or none"
-	text := s.text("fault", want)
+	text := s.Text("fault", want)
 	switch text {
 	case "none":
 		return Control{}
@@ -63,7 +70,7 @@ func control(s *section) Control {
 	}
 	f, err := simdrive.ParseFault(text)
 	if err != nil {
-		s.problem("fault", "%v", err)
+		s.Problem("fault", "%v", err)
 		return Control{}
 	}
 	c.Fault = &f
@@ -71,9 +78,9 @@ func control(s *section) Control {
 }
 
 // size wants a number of bytes, plain or in KiB, MiB or GiB.
-func (s *section) size(key string, otherwise, least, most int64) int64 {
+func size(s *section, key string, otherwise, least, most int64) int64 {
 	want := "a size from " + sizeText(least) + " to " + sizeText(most) + ", such as 64MiB"
-	return parsed(s, key, want, otherwise, func(text string) (int64, bool) {
+	return strictyaml.Parsed(s, key, want, otherwise, func(text string) (int64, bool) {
 		n, ok := parseSize(text)
 		return n, ok && n >= least && n <= most
 	})

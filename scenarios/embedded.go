@@ -1,6 +1,10 @@
 package scenarios
 
-import "time"
+import (
+	"time"
+
+	"plugpull/internal/strictyaml"
+)
 
 // SQLite is the embedded bench's database.
 type SQLite struct {
@@ -11,24 +15,24 @@ type SQLite struct {
 
 // embedded reads the keys of a scenario for the embedded bench.
 func (sc *Scenario) embedded(s *section) {
-	sc.Drive = embeddedDrive(s.sub("drive"))
-	sc.SQLite = sqlite(s.sub("sqlite"))
-	sc.Control = control(s.sub("control"))
-	sc.Witness = s.flag("witness")
+	sc.Drive = embeddedDrive(s.Sub("drive"))
+	sc.SQLite = sqlite(s.Sub("sqlite"))
+	sc.Control = control(s.Sub("control"))
+	sc.Witness = s.Flag("witness")
 }
 
 func embeddedDrive(s *section) Drive {
-	defer s.done()
+	defer s.Done()
 	d := driveOf(s, 20*time.Microsecond, time.Millisecond)
-	d.SyncByFUA = choice(s, "sync", "flush", "flush", "fua") == "fua"
+	d.SyncByFUA = strictyaml.Choice(s, "sync", "flush", "flush", "fua") == "fua"
 	return d
 }
 
 func sqlite(s *section) SQLite {
-	defer s.done()
+	defer s.Done()
 	return SQLite{
-		Journal:        choice(s, "journal", "wal", "wal", "delete", "truncate", "persist"),
-		Synchronous:    choice(s, "synchronous", "full", "off", "normal", "full", "extra"),
-		AutoCheckpoint: s.number("autocheckpoint", 64, 1, 100_000),
+		Journal:        strictyaml.Choice(s, "journal", "wal", "wal", "delete", "truncate", "persist"),
+		Synchronous:    strictyaml.Choice(s, "synchronous", "full", "off", "normal", "full", "extra"),
+		AutoCheckpoint: s.Number("autocheckpoint", 64, 1, 100_000),
 	}
 }

@@ -5,11 +5,12 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"slices"
 	"strings"
+
+	"plugpull/internal/strictyaml"
 )
 
 //go:embed builtin/*.yaml
@@ -64,7 +65,7 @@ func Builtin() ([]Scenario, error) {
 // is none; *FileError for what is wrong in a file.
 func Load(nameOrPath string) (Scenario, error) {
 	if isPath(nameOrPath) {
-		data, err := readFile(nameOrPath)
+		data, err := strictyaml.ReadFile(nameOrPath, maxFile)
 		if err != nil {
 			return Scenario{}, fmt.Errorf("scenario file: %w", err)
 		}
@@ -90,13 +91,4 @@ func Load(nameOrPath string) (Scenario, error) {
 
 func isPath(s string) bool {
 	return strings.Contains(s, "/") || strings.HasSuffix(s, ".yaml") || strings.HasSuffix(s, ".yml")
-}
-
-// readFull fills b as far as the file goes.
-func readFull(r io.Reader, b []byte) (int, error) {
-	n, err := io.ReadFull(r, b)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = nil
-	}
-	return n, err
 }

@@ -4,9 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
-
 	"plugpull/internal/mysqld"
+	"plugpull/internal/strictyaml"
 )
 
 // WriteCache is what the kernel believes of the drive's cache, in the words of sysfs.
@@ -46,15 +45,15 @@ const (
 
 // loop reads the keys of a scenario for the loop bench.
 func (sc *Scenario) loop(s *section) {
-	sc.Drive = loopDrive(s.sub("drive"))
-	sc.Queue = choice(s, "queue", WriteBack, WriteBack, WriteThrough)
-	sc.Filesystem = filesystem(s.sub("filesystem"))
-	sc.MySQL = mysql(s.sub("server"))
-	sc.Control = control(s.sub("control"))
-	if s.has("control") && sc.Expect != Durable {
-		s.problem("control", "given for a scenario that expects %s, want it for durable only", sc.Expect)
+	sc.Drive = loopDrive(s.Sub("drive"))
+	sc.Queue = strictyaml.Choice(s, "queue", WriteBack, WriteBack, WriteThrough)
+	sc.Filesystem = filesystem(s.Sub("filesystem"))
+	sc.MySQL = mysql(s.Sub("server"))
+	sc.Control = control(s.Sub("control"))
+	if s.Has("control") && sc.Expect != Durable {
+		s.Problem("control", "given for a scenario that expects %s, want it for durable only", sc.Expect)
 	}
-	sc.Witness = s.flag("witness")
+	sc.Witness = s.Flag("witness")
 }
 
 // Stack says in a few words what the server lies on, in the terms of the barrier's time:
@@ -79,60 +78,56 @@ func (sc *Scenario) Stack() string {
 }
 
 func loopDrive(s *section) Drive {
-	defer s.done()
-	size := s.size("size", defaultDrive, leastDrive, mostDrive)
-	if size%4096 != 0 {
-		s.problem("size", "%d bytes, want a multiple of 4KiB", size)
+	defer s.Done()
+	bytes := size(s, "size", defaultDrive, leastDrive, mostDrive)
+	if bytes%4096 != 0 {
+		s.Problem("size", "%d bytes, want a multiple of 4KiB", bytes)
 	}
 	d := driveOf(s, 0, 0)
-	d.Size = size
-	d.InFile = choice(s, "image", "memory", "memory", "file") == "file"
+	d.Size = bytes
+	d.InFile = strictyaml.Choice(s, "image", "memory", "memory", "file") == "file"
 	return d
 }
 
 func filesystem(s *section) Filesystem {
-	defer s.done()
-	f := Filesystem{Type: choice(s, "type", "ext4", "ext4", "xfs", "btrfs")}
-	if s.has("mkfs") {
-		f.Mkfs = s.words("mkfs", "a list of arguments, such as [-i, size=1024]")
+	defer s.Done()
+	f := Filesystem{Type: strictyaml.Choice(s, "type", "ext4", "ext4", "xfs", "btrfs")}
+	if s.Has("mkfs") {
+		f.Mkfs = s.Words("mkfs", "a list of arguments, such as [-i, size=1024]")
 	}
-	if s.has("mount") {
+	if s.Has("mount") {
 		const want = "a list of mount options, such as [barrier=0]"
-		f.Mount = s.words("mount", want)
+		f.Mount = s.Words("mount", want)
 		if slices.ContainsFunc(f.Mount, func(o string) bool { return o == "" || strings.ContainsAny(o, ", \t\n") }) {
-			s.problem("mount", "a comma, a space or nothing in an option, want one option an item")
+			s.Problem("mount", "a comma, a space or nothing in an option, want one option an item")
 		}
 	}
 	for key, list := range map[string][]string{"mkfs": f.Mkfs, "mount": f.Mount} {
 		if slices.ContainsFunc(list, func(o string) bool { return strings.Contains(o, "panic") }) {
-			s.problem(key, "asks for a panic, and it would be this machine's, at the first cut")
+			s.Problem(key, "asks for a panic, and it would be this machine's, at the first cut")
 		}
 	}
-	s.known = append(s.known, "mkfs", "mount")
+	s.Know("mkfs", "mount")
 	return f
 }
 
 func mysql(s *section) MySQL {
-	defer s.done()
-	return MySQL{Binary: s.text("binary", "a program, such as mariadbd or /opt/mysql/bin/mysqld"), Settings: s.settings("settings")}
+	defer s.Done()
+	return MySQL{Binary: s.Text("binary", "a program, such as mariadbd or /opt/mysql/bin/mysqld"), Settings: settings(s, "settings")}
 }
 
 // settings wants a section of option names with plain values.
-func (s *section) settings(key string) []Setting {
-	n := s.get(key, yaml.MappingNode, "a section of server options")
-	if n == nil {
-		return nil
-	}
-	sub := s.d.section(n, s.full(key))
+func settings(s *section, key string) []Setting {
+	sub := s.Sub(key)
 	var list []Setting
-	for _, k := range sub.keys {
-		name := strings.ReplaceAll(k.Value, "-", "_")
-		value := sub.text(k.Value, "a value")
+	for _, k := range sub.Keys() {
+		name := strings.ReplaceAll(k, "-", "_")
+		value := sub.Text(k, "a value")
 		switch {
-		case mysqld.CheckSettings(map[string]string{k.Value: value}) != nil:
-			sub.problem(k.Value, "%v", mysqld.CheckSettings(map[string]string{k.Value: value}))
+		case mysqld.CheckSettings(map[string]string{k: value}) != nil:
+			sub.Problem(k, "%v", mysqld.CheckSettings(map[string]string{k: value}))
 		case slices.ContainsFunc(list, func(have Setting) bool { return have.Name == name }):
-			sub.problem(k.Value, "given twice, want it once")
+			sub.Problem(k, "given twice, want it once")
 		default:
 			list = append(list, Setting{name, value})
 		}

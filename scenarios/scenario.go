@@ -8,8 +8,20 @@ import (
 	"strings"
 	"time"
 
+	"plugpull/internal/strictyaml"
 	"plugpull/internal/workload"
 )
+
+// FileError holds everything that is wrong with a file, by line.
+type FileError = strictyaml.FileError
+
+// Problem is one thing wrong with a file.
+type Problem = strictyaml.Problem
+
+type section = strictyaml.Section
+
+// maxFile bounds a file, in bytes: a scenario has some dozen lines.
+const maxFile = 256 << 10
 
 // Expectation is the verdict that a scenario expects.
 type Expectation string
@@ -107,9 +119,9 @@ var nameForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 const nameWant = "small letters, digits and single hyphens, at most 40 characters"
 
-func (s *section) name(key string) string {
-	s.require(key, nameWant)
-	return parsed(s, key, nameWant, "", func(text string) (string, bool) {
+func name(s *section, key string) string {
+	s.Require(key, nameWant)
+	return strictyaml.Parsed(s, key, nameWant, "", func(text string) (string, bool) {
 		return text, len(text) <= 40 && nameForm.MatchString(text)
 	})
 }
@@ -117,22 +129,22 @@ func (s *section) name(key string) string {
 // Parse reads a scenario; file names it in errors, which are *FileError.
 func Parse(file string, data []byte) (Scenario, error) {
 	sc := Scenario{Source: data}
-	err := decode(file, data, func(s *section) {
-		sc.Name = s.name("scenario")
-		s.require("summary", "a line that says what is tried")
-		sc.Summary = parsed(s, "summary", "one line of at most 120 characters", "", func(text string) (string, bool) {
+	err := strictyaml.Decode(file, data, maxFile, func(s *section) {
+		sc.Name = name(s, "scenario")
+		s.Require("summary", "a line that says what is tried")
+		sc.Summary = strictyaml.Parsed(s, "summary", "one line of at most 120 characters", "", func(text string) (string, bool) {
 			return text, len(text) <= 120 && !strings.ContainsAny(text, "\n\t")
 		})
-		s.require("expect", "durable or lossy or refused")
-		sc.Expect = choice(s, "expect", "", Durable, Lossy, Refused)
+		s.Require("expect", "durable or lossy or refused")
+		sc.Expect = strictyaml.Choice(s, "expect", "", Durable, Lossy, Refused)
 		sc.Benches = benches(s)
-		sc.Load = load(s.sub("load"))
+		sc.Load = load(s.Sub("load"))
 		embedded := slices.Contains(sc.Benches, Embedded)
-		sc.Cut = cut(s.sub("cut"), embedded)
-		s.require("cycles", "a number of cycles")
-		sc.Cycles = s.number("cycles", 0, 1, 1_000_000)
-		sc.Database = databasePolicy(s.sub("database"))
-		sc.Verify = verify(s.sub("verify"))
+		sc.Cut = cut(s.Sub("cut"), embedded)
+		s.Require("cycles", "a number of cycles")
+		sc.Cycles = s.Number("cycles", 0, 1, 1_000_000)
+		sc.Database = databasePolicy(s.Sub("database"))
+		sc.Verify = verify(s.Sub("verify"))
 		switch {
 		case embedded:
 			sc.embedded(s)
@@ -148,55 +160,55 @@ func Parse(file string, data []byte) (Scenario, error) {
 
 func benches(s *section) []BenchKind {
 	const want = "a list of kinds of bench, such as [lab]"
-	s.require("bench", want)
+	s.Require("bench", want)
 	var kinds []BenchKind
-	for _, word := range s.words("bench", want) {
+	for _, word := range s.Words("bench", want) {
 		kind := BenchKind(word)
 		switch {
 		case slices.Contains(kinds, kind):
-			s.problem("bench", "%q twice, want it once", word)
+			s.Problem("bench", "%q twice, want it once", word)
 		case kind == Lab, kind == Embedded, kind == Loop:
 			kinds = append(kinds, kind)
 		case kind == VM:
-			s.problem("bench", "%q is not in this version, want lab, embedded or loop", word)
+			s.Problem("bench", "%q is not in this version, want lab, embedded or loop", word)
 		default:
-			s.problem("bench", "%q, want lab, embedded or loop", word)
+			s.Problem("bench", "%q, want lab, embedded or loop", word)
 		}
 	}
 	if len(kinds) > 1 {
-		s.problem("bench", "%s and %s take different keys, want one of them a file", kinds[0], kinds[1])
+		s.Problem("bench", "%s and %s take different keys, want one of them a file", kinds[0], kinds[1])
 	}
 	return kinds
 }
 
 func load(s *section) Workload {
-	defer s.done()
+	defer s.Done()
 	var l Workload
-	s.require("profile", "append or transfer or churn")
-	l.Profile = choice(s, "profile", "", workload.Profiles()...)
-	l.Streams = s.number("streams", 8, 1, 1024)
+	s.Require("profile", "append or transfer or churn")
+	l.Profile = strictyaml.Choice(s, "profile", "", workload.Profiles()...)
+	l.Streams = s.Number("streams", 8, 1, 1024)
 	const want = "bytes or a span of bytes up to 16384, such as 100..400"
-	size := parsed(s, "payload", want, [2]int{100, 400}, func(text string) ([2]int, bool) {
+	size := strictyaml.Parsed(s, "payload", want, [2]int{100, 400}, func(text string) ([2]int, bool) {
 		least, most, ok := span(text, strconv.Atoi)
 		return [2]int{least, most}, ok && least >= 0 && most >= least && most <= workload.MaxPayload
 	})
 	l.PayloadMin, l.PayloadMax = size[0], size[1]
-	window := s.number("window", workload.DefaultWindow, workload.MinWindow, workload.MaxWindow)
+	window := s.Number("window", workload.DefaultWindow, workload.MinWindow, workload.MaxWindow)
 	if l.Profile == workload.Churn {
 		l.Window = workload.Seq(window)
-	} else if s.has("window") && l.Profile != "" {
-		s.problem("window", "given for profile %s, want it for churn only", l.Profile)
+	} else if s.Has("window") && l.Profile != "" {
+		s.Problem("window", "given for profile %s, want it for churn only", l.Profile)
 	}
 	return l
 }
 
 func cut(s *section, embedded bool) Cut {
-	defer s.done()
+	defer s.Done()
 	var c Cut
 	if embedded {
 		const want = "a number of drive operations or a span, such as 50..400"
-		s.require("ops", want)
-		c.Ops = parsed(s, "ops", want, Ops{}, func(text string) (Ops, bool) {
+		s.Require("ops", want)
+		c.Ops = strictyaml.Parsed(s, "ops", want, Ops{}, func(text string) (Ops, bool) {
 			a, b, ok := span(text, strconv.Atoi)
 			return Ops{a, b}, ok && a >= 1 && b >= a && b <= 1_000_000
 		})
@@ -205,29 +217,29 @@ func cut(s *section, embedded bool) Cut {
 	// A cycle counts only with an acknowledgement in the last 100 ms before the
 	// cut, so that shorter loads would be drawn for nothing.
 	const least, most = 200 * time.Millisecond, time.Hour
-	c.After = parsed(s, "after", "a time or a span of time from 200ms to 1h, such as 2s..5s", Range{}, func(text string) (Range, bool) {
+	c.After = strictyaml.Parsed(s, "after", "a time or a span of time from 200ms to 1h, such as 2s..5s", Range{}, func(text string) (Range, bool) {
 		a, b, ok := span(text, time.ParseDuration)
 		return Range{a, b}, ok && a >= least && b >= a && b <= most
 	})
-	c.AfterAcks = s.number("after_acks", 0, 1, 1_000_000_000)
-	c.Idle = s.duration("idle", 0, 100*time.Millisecond, 24*time.Hour)
+	c.AfterAcks = s.Number("after_acks", 0, 1, 1_000_000_000)
+	c.Idle = s.Duration("idle", 0, 100*time.Millisecond, 24*time.Hour)
 	switch {
-	case s.has("after") && s.has("after_acks"):
-		s.problem("after_acks", "given beside after, want one of the two")
-	case !s.has("after") && !s.has("after_acks"):
-		s.problem("after", "missing, want after or after_acks")
+	case s.Has("after") && s.Has("after_acks"):
+		s.Problem("after_acks", "given beside after, want one of the two")
+	case !s.Has("after") && !s.Has("after_acks"):
+		s.Problem("after", "missing, want after or after_acks")
 	}
 	return c
 }
 
 func databasePolicy(s *section) DatabasePolicy {
-	defer s.done()
-	return DatabasePolicy{AllowNondurable: s.flag("allow_nondurable"), AllowBinlog: s.flag("allow_binlog")}
+	defer s.Done()
+	return DatabasePolicy{AllowNondurable: s.Flag("allow_nondurable"), AllowBinlog: s.Flag("allow_binlog")}
 }
 
 func verify(s *section) Verify {
-	defer s.done()
-	return Verify{Last: s.number("last", 2, 1, 1000), AllEvery: s.number("all_every", 50, 1, 1_000_000)}
+	defer s.Done()
+	return Verify{Last: s.Number("last", 2, 1, 1000), AllEvery: s.Number("all_every", 50, 1, 1_000_000)}
 }
 
 // span reads "a..b", or "a" for both ends.

@@ -37,9 +37,7 @@ func FuzzProfile(f *testing.F) {
 			require.True(t, oid.valid())
 			require.NotEmpty(t, oid.letters(), "it means one outlet")
 		}
-		d := &decoder{}
-		guardCommands(&section{d: d}, p)
-		require.NoError(t, d.result())
+		require.NoError(t, guarded(func(s *section) { guardCommands(s, p) }))
 	})
 }
 

@@ -72,7 +72,7 @@ func guardCommands(s *section, p *Profile) {
 	check := func(key string, c command, allowed func(family) []int) {
 		for _, f := range families() {
 			if c.oid.mayBe(f.column) && !slices.Contains(allowed(f), c.value) {
-				s.problem(key, "%d to %s is not the %s of %s, want %s", c.value, c.oid, key, f.name, oneOf(allowed(f)))
+				s.Problem(key, "%d to %s is not the %s of %s, want %s", c.value, c.oid, key, f.name, oneOf(allowed(f)))
 			}
 		}
 	}
@@ -93,7 +93,7 @@ func guardColumn(s *section, c column) {
 			continue
 		}
 		if c.values[k.on] != on || c.values[k.off] != off {
-			s.problem("values", "%s is on with %d and off with %d", c.oid, k.on, k.off)
+			s.Problem("values", "%s is on with %d and off with %d", c.oid, k.on, k.off)
 		}
 	}
 }

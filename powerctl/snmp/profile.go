@@ -4,16 +4,27 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
 
+	"plugpull/internal/strictyaml"
 	"plugpull/powerctl"
 )
 
+// FileError holds everything that is wrong with a profile, by line.
+type FileError = strictyaml.FileError
+
+// Problem is one thing wrong with a profile.
+type Problem = strictyaml.Problem
+
+type section = strictyaml.Section
+
+// maxFile bounds a profile, in bytes.
+const maxFile = 64 << 10
+
 // Profile says how the outlets of one family of devices are switched and read.
-// It is data: see profiles/*.yaml and the table in decode.go. Only Load and
+// It is data: see profiles/*.yaml and the table in read.go. Only Load and
 // LoadFile make one, so that every profile has passed the guard.
 type Profile struct {
 	Name   string
@@ -105,14 +116,9 @@ func Load() ([]*Profile, error) {
 // LoadFile reads a user's own profile. A *FileError holds everything that is
 // wrong with it.
 func LoadFile(file string) (*Profile, error) {
-	f, err := os.Open(file)
+	data, err := strictyaml.ReadFile(file, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the SNMP profile: %w", err)
-	}
-	defer f.Close()
-	data, err := readBounded(f)
-	if err != nil {
-		return nil, fmt.Errorf("read the SNMP profile %s: %w", file, err)
 	}
 	return parseProfile(file, data)
 }

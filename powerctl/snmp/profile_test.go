@@ -10,6 +10,7 @@ import (
 	"github.com/gosnmp/gosnmp"
 	"github.com/stretchr/testify/require"
 
+	"plugpull/internal/strictyaml"
 	"plugpull/powerctl"
 )
 
@@ -105,6 +106,11 @@ func TestProfileIsStrict(t *testing.T) {
 	}
 }
 
+// guarded returns what guard reports for a file without keys.
+func guarded(guard func(*section)) error {
+	return strictyaml.Decode("mine", []byte("{}"), maxFile, guard)
+}
+
 // A user's profile for a known device cannot hold anything but its immediate on and off.
 func TestGuardRefusesEveryOtherValueOfAKnownColumn(t *testing.T) {
 	for _, f := range families() {
@@ -121,9 +127,8 @@ func TestGuardRefusesEveryOtherValueOfAKnownColumn(t *testing.T) {
 				case "cancel":
 					p.cancel = []command{c}
 				}
-				d := &decoder{}
-				guardCommands(&section{d: d}, p)
-				require.Equal(t, slices.Contains(allowed, n), d.result() == nil, "%s %s %d: %v", f.name, purpose, n, d.result())
+				err := guarded(func(s *section) { guardCommands(s, p) })
+				require.Equal(t, slices.Contains(allowed, n), err == nil, "%s %s %d: %v", f.name, purpose, n, err)
 			}
 		}
 	}
@@ -151,9 +156,8 @@ func TestGuardRefusesASwappedState(t *testing.T) {
 			if swapped {
 				c.values = map[int]reading{k.on: off, k.off: on}
 			}
-			d := &decoder{}
-			guardColumn(&section{d: d}, c)
-			require.Equal(t, swapped, d.result() != nil, k.column)
+			err := guarded(func(s *section) { guardColumn(s, c) })
+			require.Equal(t, swapped, err != nil, k.column)
 		}
 	}
 }

@@ -3,8 +3,10 @@ package snmp
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
+	"plugpull/internal/strictyaml"
 	"plugpull/powerctl"
 )
 
@@ -32,14 +34,12 @@ type reader struct {
 }
 
 func parseProfile(file string, data []byte) (*Profile, error) {
-	d := &decoder{err: FileError{File: file}}
 	r := &reader{p: &Profile{}}
-	if root := d.parse(data); root != nil {
-		r.top = d.section(root, "")
+	err := strictyaml.Decode(file, data, maxFile, func(top *section) {
+		r.top = top
 		r.read()
-		r.top.done()
-	}
-	if err := d.result(); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
 	return r.p, nil
@@ -52,31 +52,26 @@ var (
 
 func (r *reader) read() {
 	s, p := r.top, r.p
-	p.Name = s.text("name", "a name", true)
+	p.Name = text(s, "name", "a name", true)
 	if p.Name != "" && (!nameForm.MatchString(p.Name) || p.Name == "auto") {
-		s.problem("name", "%q, want lower case letters, digits and single -, not auto", p.Name)
+		s.Problem("name", "%q, want lower case letters, digits and single -, not auto", p.Name)
 	}
-	p.Vendor = s.text("vendor", "a vendor", true)
-	p.Models = s.list("models", "a list of models")
-	for _, oid := range s.list("sys_object_id", "a list of OIDs") {
+	p.Vendor = text(s, "vendor", "a vendor", true)
+	p.Models = s.Words("models", "a list of models")
+	for _, oid := range s.Words("sys_object_id", "a list of OIDs") {
 		if t := template(oid); !t.valid() || len(t.letters()) > 0 {
-			s.problem("sys_object_id", "%q, want an OID with a leading dot", oid)
+			s.Problem("sys_object_id", "%q, want an OID with a leading dot", oid)
 		}
 		p.SysObjectID = append(p.SysObjectID, oid)
 	}
-	p.Index = s.text("index", "a form such as N or S.1.N", true)
+	p.Index = text(s, "index", "a form such as N or S.1.N", true)
 	if p.Index != "" && !validIndex(p.Index) {
-		s.problem("index", "%q, want a form such as N or S.1.N", p.Index)
+		s.Problem("index", "%q, want a form such as N or S.1.N", p.Index)
 	}
-	class := powerctl.Class(s.text("class", "a class", true))
-	if class != "" && !slices.Contains(powerctl.Classes(), class) {
-		s.problem("class", "%q, want one of %v", class, powerctl.Classes())
-	}
-	p.Class = class
-	p.Tried = s.text("tried", "peer, simulator or nothing", true)
-	if p.Tried != "" && !slices.Contains([]string{"peer", "simulator", "nothing"}, p.Tried) {
-		s.problem("tried", "%q, want peer, simulator or nothing", p.Tried)
-	}
+	s.Require("class", "a class")
+	p.Class = strictyaml.Choice(s, "class", "", powerctl.Classes()...)
+	s.Require("tried", "peer, simulator or nothing")
+	p.Tried = strictyaml.Choice(s, "tried", "", "peer", "simulator", "nothing")
 	r.command()
 	r.columns()
 	p.name = r.oid(s, "outlet_name", true, true)
@@ -106,61 +101,54 @@ func validIndex(form string) bool {
 // oid reads a template. perOutlet: it must hold every letter of the index, so
 // that it cannot mean another outlet, or all of them.
 func (r *reader) oid(s *section, key string, required, perOutlet bool) template {
-	t := template(s.text(key, "an OID", required))
+	t := template(text(s, key, "an OID", required))
 	if t == "" {
 		return ""
 	}
 	if !t.valid() {
-		s.problem(key, "%q, want an OID such as .1.3.6.1.4.1.318.1.1.12.3.5.1.1.2.{N}", string(t))
+		s.Problem(key, "%q, want an OID such as .1.3.6.1.4.1.318.1.1.12.3.5.1.1.2.{N}", string(t))
 		return ""
 	}
 	parts := strings.Split(r.p.Index, ".")
 	for _, l := range t.letters() {
 		if !slices.Contains(parts, l) {
-			s.problem(key, "{%s} is not in the index %s", l, r.p.Index)
+			s.Problem(key, "{%s} is not in the index %s", l, r.p.Index)
 		}
 	}
 	for _, l := range parts {
 		if perOutlet && !isNumber(l) && !slices.Contains(t.letters(), l) {
-			s.problem(key, "{%s} is missing: it would not mean one outlet", l)
+			s.Problem(key, "{%s} is missing: it would not mean one outlet", l)
 		}
 	}
 	return t
 }
 
 func (r *reader) command() {
-	s := r.top.sub("command")
-	if s == nil {
-		r.top.problem("command", "missing, want a section")
-		return
-	}
-	p := r.p
-	kind := s.text("kind", "enum or delay", true)
-	if s.has("oid") {
+	s, p := r.top.Sub("command"), r.p
+	s.Require("kind", "enum or delay")
+	kind := strictyaml.Choice(s, "kind", "", "enum", "delay")
+	if s.Has("oid") {
 		p.on.oid = r.oid(s, "oid", true, true)
 		p.off.oid = p.on.oid
 	} else {
 		p.on.oid, p.off.oid = r.oid(s, "on_oid", true, true), r.oid(s, "off_oid", true, true)
 	}
-	s.known = append(s.known, "oid")
-	p.on.value, _ = s.integer("on", true)
-	p.off.value, _ = s.integer("off", true)
-	if v, ok := s.integer("cancel", false); ok {
+	s.Know("oid")
+	p.on.value = integer(s, "on", true)
+	p.off.value = integer(s, "off", true)
+	if v := integer(s, "cancel", false); s.Has("cancel") {
 		p.cancel = []command{{p.off.oid, v}}
 		if p.on.oid != p.off.oid {
 			p.cancel = append(p.cancel, command{p.on.oid, v})
 		}
 	}
 	switch kind {
-	case "":
 	case "enum":
 		r.never(s)
 	case "delay":
 		r.delay(s)
-	default:
-		s.problem("kind", "%q, want enum or delay", kind)
 	}
-	s.done()
+	s.Done()
 	guardCommands(s, p)
 }
 
@@ -168,26 +156,24 @@ func (r *reader) command() {
 // there: whoever writes a profile has to look at what the other values do.
 func (r *reader) never(s *section) {
 	var never []int
-	if n := s.values["never"]; n != nil && n.Value == "none" {
-		s.text("never", "none", false)
+	s.Require("never", "every other value that the device acts on, or none")
+	if word, _ := s.Plain("never"); word == "none" {
+		s.Know("never")
 	} else {
-		never = s.integers("never")
-	}
-	if !s.has("never") {
-		s.problem("never", "missing, want every other value that the device acts on, or none")
+		never = integers(s, "never")
 	}
 	p := r.p
 	if p.on == p.off {
-		s.problem("off", "the same as on")
+		s.Problem("off", "the same as on")
 	}
 	for _, c := range append([]command{p.on, p.off}, p.cancel...) {
 		if slices.Contains(never, c.value) {
-			s.problem("never", "%d is forbidden and used", c.value)
+			s.Problem("never", "%d is forbidden and used", c.value)
 		}
 	}
 	for _, c := range p.cancel {
 		if c == p.on || c == p.off {
-			s.problem("cancel", "the same as on or off")
+			s.Problem("cancel", "the same as on or off")
 		}
 	}
 }
@@ -196,100 +182,124 @@ func (r *reader) never(s *section) {
 func (r *reader) delay(s *section) {
 	p := r.p
 	if p.on.value != 0 {
-		s.problem("on", "%d is a delay in seconds, want 0", p.on.value)
+		s.Problem("on", "%d is a delay in seconds, want 0", p.on.value)
 	}
 	if p.off.value != 0 {
-		s.problem("off", "%d is a delay in seconds, want 0", p.off.value)
+		s.Problem("off", "%d is a delay in seconds, want 0", p.off.value)
 	}
 	if p.on.oid == p.off.oid {
-		s.problem("on_oid", "the same as off_oid")
+		s.Problem("on_oid", "the same as off_oid")
 	}
 	for _, c := range p.cancel {
 		if c.value >= 0 {
-			s.problem("cancel", "%d is a delay in seconds, want a negative value", c.value)
+			s.Problem("cancel", "%d is a delay in seconds, want a negative value", c.value)
 		}
 	}
 }
 
 func (r *reader) columns() {
-	if c := r.column("state", []reading{unknown, on, off, pending, fault}); c != nil {
-		r.p.state = *c
-	} else {
-		r.top.problem("state", "missing or wrong, want a section")
-	}
+	r.p.state = r.column("state", []reading{unknown, on, off, pending, fault})
 	for _, key := range []string{"pending", "fault"} {
-		if c := r.column(key, []reading{unknown, pending, fault, noObjection}); c != nil {
-			r.p.extra = append(r.p.extra, *c)
+		if r.top.Has(key) {
+			r.p.extra = append(r.p.extra, r.column(key, []reading{unknown, pending, fault, noObjection}))
 		}
 	}
+	r.top.Know("pending", "fault")
 }
 
-func (r *reader) column(key string, allowed []reading) *column {
-	s := r.top.sub(key)
-	if s == nil {
-		return nil
-	}
-	c := &column{what: key, oid: r.oid(s, "oid", true, true), values: map[int]reading{}}
-	values := s.sub("values")
-	if values == nil {
-		s.problem("values", "missing, want what each value means")
-		s.done()
+func (r *reader) column(key string, allowed []reading) column {
+	s := r.top.Sub(key)
+	defer s.Done()
+	c := column{what: key, oid: r.oid(s, "oid", true, true), values: map[int]reading{}}
+	values := s.Sub("values")
+	if !s.Has("values") {
+		s.Problem("values", "missing, want what each value means")
 		return c
 	}
 	count := map[reading]int{}
-	for _, k := range values.keys {
-		word := values.text(k.Value, "a meaning", true)
-		n, ok := integer(k.Value)
+	for _, k := range values.Keys() {
+		word := text(values, k, "a meaning", true)
+		n, ok := whole(k)
 		m, known := readingNames[word]
 		if !ok || !known || !slices.Contains(allowed, m) {
-			values.problem(k.Value, "%q, want a number and its meaning: on, off, pending, fault, unknown or (not for state) clear", word)
+			values.Problem(k, "%q, want a number and its meaning: on, off, pending, fault, unknown or (not for state) clear", word)
 		}
 		c.values[n] = m
 		count[m]++
 	}
 	switch {
 	case key == "state" && (count[on] != 1 || count[off] != 1):
-		s.problem("values", "%d values are on and %d are off, want one of each", count[on], count[off])
+		s.Problem("values", "%d values are on and %d are off, want one of each", count[on], count[off])
 	case key != "state" && count[noObjection] == 0:
-		s.problem("values", "no value is clear: the outlet would never be on or off")
+		s.Problem("values", "no value is clear: the outlet would never be on or off")
 	}
-	s.done()
-	guardColumn(s, *c)
+	guardColumn(s, c)
 	return c
 }
 
 func (r *reader) restore() {
-	s := r.top.sub("restore")
-	if s == nil {
-		return
-	}
-	for _, k := range s.keys {
-		one := s.sub(k.Value)
-		if one == nil {
-			continue
-		}
-		set := restore{what: k.Value, oid: r.oid(one, "oid", true, false)}
-		if one.has("stays") {
-			set.stays = one.integers("stays")
-		}
-		one.known = append(one.known, "stays")
-		one.done()
+	s := r.top.Sub("restore")
+	for _, k := range s.Keys() {
+		one := s.Sub(k)
+		set := restore{what: k, oid: r.oid(one, "oid", true, false)}
+		set.stays = integers(one, "stays")
+		one.Done()
 		r.p.restore = append(r.p.restore, set)
 	}
 }
 
 // sources wants a document for every fact that is given, and for no other.
 func (r *reader) sources() {
-	s := r.top.sub("source")
-	if s == nil {
-		r.top.problem("source", "missing, want the document behind each fact")
-		return
-	}
+	s := r.top.Sub("source")
+	r.top.Require("source", "the document behind each fact")
 	r.p.Sources = map[string]string{}
 	for _, key := range []string{"command", "state", "pending", "fault", "outlet_name", "serial", "model", "restore"} {
-		if r.top.has(key) {
-			r.p.Sources[key] = s.text(key, "the name of a document", true)
+		if r.top.Has(key) {
+			r.p.Sources[key] = text(s, key, "the name of a document", true)
 		}
 	}
-	s.done()
+	s.Done()
+}
+
+// text returns a value as it stands in the file, "" for none.
+func text(s *section, key, want string, required bool) string {
+	if required {
+		s.Require(key, want)
+	}
+	if _, plain := s.Plain(key); s.Has(key) && !plain {
+		s.Know(key)
+		s.Problem(key, "want %s", want)
+		return ""
+	}
+	return s.Text(key, want)
+}
+
+// integer wants a whole number of 32 bits in its shortest form, 0 for none.
+func integer(s *section, key string, required bool) int {
+	const want = "a whole number"
+	v := text(s, key, want, required)
+	n, ok := whole(v)
+	if v != "" && !ok {
+		s.Problem(key, "%q, want %s", v, want)
+	}
+	return n
+}
+
+func whole(text string) (int, bool) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	return int(n), err == nil && strconv.FormatInt(n, 10) == text
+}
+
+// integers is a list of whole numbers.
+func integers(s *section, key string) []int {
+	const want = "a list of whole numbers"
+	var list []int
+	for _, item := range s.Words(key, want) {
+		n, ok := whole(item)
+		if !ok {
+			s.Problem(key, "%q, want %s", item, want)
+		}
+		list = append(list, n)
+	}
+	return list
 }
