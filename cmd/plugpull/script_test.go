@@ -25,6 +25,7 @@ import (
 	"plugpull/internal/clock"
 	"plugpull/internal/ledger"
 	"plugpull/internal/testserver"
+	"plugpull/internal/testskip"
 	"plugpull/internal/workload"
 )
 
@@ -159,7 +160,7 @@ func condition(cond string) (bool, error) {
 		return false, fmt.Errorf("unknown condition %q", cond)
 	}
 	ok := os.Getuid() == 0
-	if !ok && os.Getenv("PLUGPULL_NO_SKIP") == "1" {
+	if !ok && testskip.Forbidden() {
 		return false, errors.New("PLUGPULL_NO_SKIP=1 forbids to skip, and this script must be run by root")
 	}
 	return ok, nil

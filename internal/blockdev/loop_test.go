@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"plugpull/internal/testskip"
 )
 
 // losetup is what losetup(8) says of a device.
@@ -198,7 +200,7 @@ func TestDetachKnowsItsOwnAttachment(t *testing.T) {
 	path := image(t, 1)
 	next := attached(t, path, Options{})
 	if next.seq == "" {
-		skip(t, "needs diskseq: Linux 5.15; to run it: boot one")
+		testskip.Skip(t, "needs diskseq: Linux 5.15; to run it: boot one")
 	}
 	earlier := &Loop{number: next.number, seq: "0", backing: next.backing, fd: -1}
 	require.NoError(t, earlier.Detach(testContext(t)))

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"plugpull/internal/testskip"
 )
 
 // childEnv makes the test binary run one of children instead of the tests.
@@ -49,23 +51,14 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// skip skips a test, and fails it where skipping is forbidden.
-func skip(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("PLUGPULL_NO_SKIP") == "1" {
-		t.Fatalf("PLUGPULL_NO_SKIP=1 forbids to skip: "+format, args...)
-	}
-	t.Skipf(format, args...)
-}
-
 // needRoot skips where this package cannot work.
 func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		skip(t, "needs root; to run it: sudo -E go test ./internal/blockdev")
+		testskip.Skip(t, "needs root; to run it: sudo -E go test ./internal/blockdev")
 	}
 	if _, err := os.Stat("/dev/loop-control"); err != nil {
-		skip(t, "needs the loop driver: %v; to run it: modprobe loop", err)
+		testskip.Skip(t, "needs the loop driver: %v; to run it: modprobe loop", err)
 	}
 }
 
@@ -154,7 +147,7 @@ func makeFS(t testing.TB, f FS, dev string) {
 	err := Make(testContext(t), f, dev)
 	var missing *NotInstalledError
 	if errors.As(err, &missing) {
-		skip(t, "%v; to run it: apt-get install %s", err, missing.Package)
+		testskip.Skip(t, "%v; to run it: apt-get install %s", err, missing.Package)
 	}
 	require.NoError(t, err)
 }

@@ -56,7 +56,7 @@ func Make(ctx context.Context, f FS, dev string) error {
 	if !ok {
 		return fmt.Errorf("make a filesystem of type %q: want ext4, xfs or btrfs", f.Type)
 	}
-	program, err := findProgram("mkfs."+f.Type, m.pkg)
+	program, err := FindProgram("mkfs."+f.Type, m.pkg)
 	if err != nil {
 		return fmt.Errorf("make a filesystem: %w", err)
 	}
@@ -92,8 +92,9 @@ func (m maker) merge(options []string) []string {
 	return args
 }
 
-// findProgram looks in PATH and where distributions put what is for root.
-func findProgram(name, pkg string) (string, error) {
+// FindProgram looks in PATH and where distributions put what is for root. The error is a
+// *NotInstalledError, which names pkg.
+func FindProgram(name, pkg string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil {
 		return path, nil

@@ -47,7 +47,7 @@ func TestMake(t *testing.T) {
 
 func TestMakeErrors(t *testing.T) {
 	require.Error(t, Make(context.Background(), FS{Type: "ntfs"}, os.DevNull))
-	_, err := findProgram("mkfs.wibble", "wibble-utils")
+	_, err := FindProgram("mkfs.wibble", "wibble-utils")
 	var missing *NotInstalledError
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, "wibble-utils", missing.Package)

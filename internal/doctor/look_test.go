@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"golang.org/x/sys/unix"
+	"plugpull/internal/blockdev"
 )
 
 // tree writes files into a folder of the test.
@@ -137,7 +139,8 @@ func TestProgramsOffThePath(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mkfs.plugpull"), []byte("#!/bin/sh\n"), 0o700))
 	t.Setenv("PATH", "")
-	assert.Empty(t, program("mkfs.plugpull"))
+	_, err := blockdev.FindProgram("mkfs.plugpull", "")
+	assert.Error(t, err)
 	m := Look(context.Background(), dir)
 	if m.ServerErr != nil {
 		t.Log("without a server: its tools are not looked for")
@@ -146,5 +149,7 @@ func TestProgramsOffThePath(t *testing.T) {
 		assert.Empty(t, m.NoTools)
 	}
 	t.Setenv("PATH", dir)
-	assert.Equal(t, filepath.Join(dir, "mkfs.plugpull"), program("mkfs.plugpull"))
+	path, err := blockdev.FindProgram("mkfs.plugpull", "")
+	assert.NoError(t, err)
+	assert.Equal(t, filepath.Join(dir, "mkfs.plugpull"), path)
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"plugpull/internal/blockdev"
 	"plugpull/internal/mysqld"
 )
 
@@ -90,7 +91,7 @@ func Look(ctx context.Context, workDir string) *Machine {
 	m.Filesystems, m.Mkfs = map[string]Support{}, map[string]string{}
 	for _, f := range filesystems() {
 		m.Filesystems[f] = k.filesystem(f)
-		m.Mkfs[f] = program("mkfs." + f)
+		m.Mkfs[f], _ = blockdev.FindProgram("mkfs."+f, "") // empty: it is missing
 	}
 	m.Memory, m.MemoryErr = available("/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup")
 	m.lookServer(ctx)
@@ -126,17 +127,6 @@ func (m *Machine) lookServer(ctx context.Context) {
 }
 
 const printDefaults = "my_print_defaults"
-
-// program finds what the loop bench would: in PATH, then where distributions put what is for
-// root.
-func program(name string) string {
-	for _, path := range []string{name, "/usr/sbin/" + name, "/sbin/" + name, "/usr/local/sbin/" + name} {
-		if found, err := exec.LookPath(path); err == nil {
-			return found
-		}
-	}
-	return ""
-}
 
 func executable(path string) bool {
 	_, err := exec.LookPath(path)

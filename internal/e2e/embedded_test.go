@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"plugpull/internal/ledger"
+	"plugpull/internal/testskip"
 )
 
 // cutsOf counts the cycles of a run that were verified.
@@ -301,7 +302,7 @@ func TestEmbeddedVerdicts(t *testing.T) {
 // TestEmbeddedOnAFullDisk: it says so, fails, and is carried on once there is room.
 func TestEmbeddedOnAFullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
-		skip(t, "needs root for a small tmpfs")
+		testskip.Skip(t, "needs root for a small tmpfs")
 	}
 	dir := t.TempDir()
 	require.NoError(t, syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"))
@@ -349,7 +350,7 @@ func TestEmbeddedAsAnOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	const nobody = 65534
 	if os.Getuid() != 0 {
-		skip(t, "needs root to become another user")
+		testskip.Skip(t, "needs root to become another user")
 	}
 	// The folders of TestMain and of this test are root's.
 	dir, err := os.MkdirTemp("/tmp", "plugpull-e2e-user-")

@@ -18,27 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"plugpull/internal/testserver"
+	"plugpull/internal/testskip"
 )
-
-// needLoop skips a test where the loop bench cannot run.
-func needLoop(t testing.TB) {
-	t.Helper()
-	testserver.NeedMariaDB(t)
-	if os.Geteuid() != 0 {
-		skip(t, "not root: run it with sudo")
-	}
-	for _, path := range []string{"/dev/fuse", "/dev/loop-control"} {
-		if _, err := os.Stat(path); err != nil {
-			skip(t, "no %s: modprobe fuse loop", path)
-		}
-	}
-	for _, program := range []string{"mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"} {
-		if _, err := exec.LookPath(program); err != nil {
-			skip(t, "no %s: make deps installs it", program)
-		}
-	}
-}
 
 // loopScenario writes a scenario of the loop bench; more are further lines.
 func loopScenario(t testing.TB, name, profile string, more ...string) string {
@@ -95,7 +76,7 @@ func nothingLeft(t testing.TB) {
 }
 
 func TestLoopRun(t *testing.T) {
-	needLoop(t)
+	testskip.LoopBench(t)
 	out := t.TempDir()
 	r := finish(t, start(t, nil, "run", loopScenario(t, "first", "append"), "--bench", "loop", "--out", out, "--json", "--seed", "3"), time.Minute)
 	require.Zero(t, r.code, r.stderr)
@@ -111,7 +92,7 @@ func TestLoopRun(t *testing.T) {
 
 // Two at the same time do not meet.
 func TestLoopTwoAtOnce(t *testing.T) {
-	needLoop(t)
+	testskip.LoopBench(t)
 	var procs []*proc
 	for _, fs := range []string{"ext4", "xfs"} {
 		procs = append(procs, start(t, nil, "run", loopScenario(t, "two-"+fs, "append", "filesystem:", "  type: "+fs, "control:", "  fault: none"),
@@ -128,13 +109,13 @@ func TestLoopTwoAtOnce(t *testing.T) {
 }
 
 func TestKillLoop(t *testing.T) {
-	needLoop(t)
+	testskip.LoopBench(t)
 	killLoop(t, 4, 4)
 }
 
 func TestLongKillLoop(t *testing.T) {
 	long(t)
-	needLoop(t)
+	testskip.LoopBench(t)
 	killLoop(t, 20, 15)
 }
 
@@ -175,7 +156,7 @@ func killLoop(t *testing.T, kills, cycles int) {
 
 // TestLoopMachineFails: what the machine lacks or refuses is said, and is never a finding.
 func TestLoopMachineFails(t *testing.T) {
-	needLoop(t)
+	testskip.LoopBench(t)
 	for _, c := range []struct {
 		name string
 		more []string // of the scenario
@@ -212,7 +193,7 @@ func TestLoopMachineFails(t *testing.T) {
 			cmd := command(t, nil, "run", filepath.Join(public, filepath.Base(scenario)), "--bench", "loop", "--out", filepath.Join(out, "o"), "--json")
 			if c.via != nil {
 				if _, err := exec.LookPath(c.via[0]); err != nil {
-					skip(t, "no %s", c.via[0])
+					testskip.Skip(t, "no %s", c.via[0])
 				}
 				cmd.Args = append(slices.Clone(c.via), append([]string{filepath.Join(public, "plugpull")}, cmd.Args[1:]...)...)
 				cmd.Path, _ = exec.LookPath(c.via[0])
@@ -247,13 +228,13 @@ func readable(t testing.TB, paths ...string) string {
 }
 
 func TestLoopNothingGrows(t *testing.T) {
-	needLoop(t)
+	testskip.LoopBench(t)
 	loopNothingGrows(t, 8)
 }
 
 func TestLongLoopNothingGrows(t *testing.T) {
 	long(t)
-	needLoop(t)
+	testskip.LoopBench(t)
 	loopNothingGrows(t, 200)
 }
 

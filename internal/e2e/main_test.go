@@ -47,15 +47,6 @@ func testMain(m *testing.M) int {
 // limit bounds whatever a test waits for: a test that reaches it has failed.
 const limit = time.Minute
 
-// skip skips a test, and fails it where skipping is forbidden.
-func skip(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("PLUGPULL_NO_SKIP") == "1" {
-		t.Fatalf("PLUGPULL_NO_SKIP=1 forbids to skip: "+format, args...)
-	}
-	t.Skipf(format, args...)
-}
-
 // command returns a plugpull that is not started yet. It is killed when the
 // test ends or this process dies. env comes after the environment, from which
 // PLUGPULL_DSN has been removed.

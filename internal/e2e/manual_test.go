@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"plugpull/internal/testskip"
 )
 
 // TestPersonAtTheSwitch drives the manual outlet: the machine is switched when plugpull
@@ -73,7 +75,7 @@ func terminal(t testing.TB) (in, answers *os.File) {
 	t.Helper()
 	answers, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		skip(t, "no pseudo terminals: %v", err)
+		testskip.Skip(t, "no pseudo terminals: %v", err)
 	}
 	t.Cleanup(func() { _ = answers.Close() })
 	raw, err := answers.SyscallConn()

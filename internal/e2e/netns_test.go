@@ -20,6 +20,7 @@ import (
 
 	"plugpull/internal/ledger"
 	"plugpull/internal/testserver"
+	"plugpull/internal/testskip"
 )
 
 // netnsMachines numbers the namespaces of this process.
@@ -38,10 +39,10 @@ func ip(args ...string) error {
 func newNetnsMachine(t testing.TB) *machine {
 	t.Helper()
 	if os.Getuid() != 0 {
-		skip(t, "needs root for a network namespace: run it as root")
+		testskip.Skip(t, "needs root for a network namespace: run it as root")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
-		skip(t, "ip is missing: apt-get install iproute2")
+		testskip.Skip(t, "ip is missing: apt-get install iproute2")
 	}
 	removeLeftNetns(t)
 	n := netnsMachines.Add(1)
@@ -49,7 +50,7 @@ func newNetnsMachine(t testing.TB) *machine {
 	name := fmt.Sprintf("plugpull-e2e-%d-%d", os.Getpid(), n)
 	outer, inner := fmt.Sprintf("pp%dx%d", os.Getpid(), n), "dut"
 	if err := ip("netns", "add", name); err != nil {
-		skip(t, "cannot make a network namespace (a container without CAP_SYS_ADMIN?): %v", err)
+		testskip.Skip(t, "cannot make a network namespace (a container without CAP_SYS_ADMIN?): %v", err)
 	}
 	t.Cleanup(func() {
 		// The link by itself: the namespace lives on while orphaned sockets try to send in it.
@@ -139,7 +140,7 @@ func TestLongCutWithoutReset(t *testing.T) {
 func long(t testing.TB) {
 	t.Helper()
 	if os.Getenv("PLUGPULL_LONG") != "1" {
-		skip(t, "takes minutes: make test-long")
+		testskip.Skip(t, "takes minutes: make test-long")
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"plugpull/internal/testserver"
+	"plugpull/internal/testskip"
 )
 
 // machine is a throw-away machine under test: a server whose power an exec outlet
@@ -36,7 +37,7 @@ type network struct{ netns, outer, inner string }
 func machineIn(t testing.TB, opts testserver.Options, n network) *machine {
 	t.Helper()
 	if _, err := exec.LookPath("bash"); err != nil {
-		skip(t, "bash is missing; it runs the outlet of this test")
+		testskip.Skip(t, "bash is missing; it runs the outlet of this test")
 	}
 	script, err := filepath.Abs("testdata/power.sh")
 	require.NoError(t, err)

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"plugpull/internal/testskip"
 )
 
 func TestServerDiesWithItsOwner(t *testing.T) {
@@ -141,10 +143,7 @@ func descriptors(t *testing.T) int {
 func TestSpawnOnAThreadWithItsOwnMounts(t *testing.T) {
 	in := need(t)
 	if os.Getuid() != 0 {
-		if os.Getenv("PLUGPULL_NO_SKIP") == "1" {
-			t.Fatal("needs root and PLUGPULL_NO_SKIP=1 forbids to skip")
-		}
-		t.Skip("needs root for a mount namespace; to run it: sudo -E go test ./internal/mysqld")
+		testskip.Skip(t, "needs root for a mount namespace; to run it: sudo -E go test ./internal/mysqld")
 	}
 	c := config(t)
 	th := newThread(t)

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+
+	"plugpull/internal/testskip"
 )
 
 // templateLogSize keeps the copies small; a server that is to be measured is
@@ -90,25 +92,11 @@ func asRoot() []string {
 	return nil
 }
 
-// TB is what NeedMariaDB uses of *testing.T and *testing.B, so that this
-// package need not import testing.
-type TB interface {
-	Helper()
-	Skipf(format string, args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // NeedMariaDB skips a test where there is no MariaDB server, and fails it
 // instead when the environment says PLUGPULL_NO_SKIP=1.
-func NeedMariaDB(t TB) {
+func NeedMariaDB(t testskip.TB) {
 	t.Helper()
 	for _, name := range []string{"mariadbd", "mariadb-install-db"} {
-		if _, err := exec.LookPath(name); err == nil {
-			continue
-		}
-		if os.Getenv("PLUGPULL_NO_SKIP") == "1" {
-			t.Fatalf("%s is missing and PLUGPULL_NO_SKIP=1 forbids to skip", name)
-		}
-		t.Skipf("%s is missing; to run this test: make deps (Debian: apt-get install mariadb-server-core mariadb-client), with /usr/sbin in PATH", name)
+		testskip.Program(t, name, "mariadb-server-core mariadb-client")
 	}
 }

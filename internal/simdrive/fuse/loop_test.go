@@ -17,6 +17,7 @@ import (
 
 	"plugpull/internal/simdrive"
 	"plugpull/internal/simdrive/fuse"
+	"plugpull/internal/testskip"
 )
 
 // run runs a command to its end and returns what it said.
@@ -42,11 +43,11 @@ func (r *rig) loop() string {
 	t.Helper()
 	for _, tool := range []string{"losetup", "mkfs.ext4", "blkdiscard"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			skip(t, "needs util-linux and e2fsprogs: %v", err)
+			testskip.Skip(t, "needs util-linux and e2fsprogs: %v", err)
 		}
 	}
 	if _, err := os.Stat("/dev/loop-control"); err != nil {
-		skip(t, "needs loop devices: %v", err)
+		testskip.Skip(t, "needs loop devices: %v", err)
 	}
 	dev := run(t, "losetup", "--find", "--show", "--direct-io=on", "--sector-size=512", r.s.Path())
 	t.Cleanup(func() {

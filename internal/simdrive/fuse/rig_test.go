@@ -16,6 +16,7 @@ import (
 
 	"plugpull/internal/simdrive"
 	"plugpull/internal/simdrive/fuse"
+	"plugpull/internal/testskip"
 )
 
 // limit bounds whatever a test waits for: a test that reaches it has failed.
@@ -24,22 +25,13 @@ const limit = 30 * time.Second
 // driveSize is the size of the tests' drives in bytes.
 const driveSize = 64 << 20
 
-// skip skips a test, and fails it where skipping is forbidden.
-func skip(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("PLUGPULL_NO_SKIP") == "1" {
-		t.Fatalf("PLUGPULL_NO_SKIP=1 forbids to skip: "+format, args...)
-	}
-	t.Skipf(format, args...)
-}
-
 func needFUSE(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		skip(t, "mounting needs root: sudo go test ./internal/simdrive/fuse")
+		testskip.Skip(t, "mounting needs root: sudo go test ./internal/simdrive/fuse")
 	}
 	if _, err := os.Stat("/dev/fuse"); err != nil {
-		skip(t, "needs FUSE: %v", err)
+		testskip.Skip(t, "needs FUSE: %v", err)
 	}
 }
 
