@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -110,56 +109,10 @@ func harness(t *testing.T, withState bool) powertest.Harness {
 	o, err := New(c)
 	require.NoError(t, err)
 	return powertest.Harness{
-		Outlet: shortSilence{o, d}, Device: d,
+		Outlet: powertest.ShortSilence(o, d), Device: d,
 		Policy:   powerctl.Policy{Deadline: time.Minute, Poll: 5 * time.Millisecond},
 		Patience: 300 * time.Millisecond,
 	}
-}
-
-// shortSilence gives a command that never ends up once the device has had it,
-// so that the suite need not wait out a timeout that is safe on a slow machine.
-type shortSilence struct {
-	*Outlet
-	d *powertest.Device
-}
-
-func (s shortSilence) Off(ctx context.Context) (powerctl.Result, error) {
-	ctx, done := s.untilServed(ctx)
-	defer done()
-	return s.Outlet.Off(ctx)
-}
-
-func (s shortSilence) On(ctx context.Context) (powerctl.Result, error) {
-	ctx, done := s.untilServed(ctx)
-	defer done()
-	return s.Outlet.On(ctx)
-}
-
-func (s shortSilence) untilServed(ctx context.Context) (context.Context, func()) {
-	if s.d.Planted() != powertest.NoAnswer {
-		return ctx, func() {}
-	}
-	return cancelWhen(ctx, func() bool { return len(s.d.Commands()) > 0 })
-}
-
-// cancelWhen returns a context that ends once the condition holds; call done
-// to wait for its goroutine.
-func cancelWhen(ctx context.Context, holds func() bool) (_ context.Context, done func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for !holds() {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-		}
-		cancel()
-	})
-	return ctx, func() { cancel(); watcher.Wait() }
 }
 
 func TestConformance(t *testing.T) {
@@ -239,7 +192,7 @@ func gone(pid int) bool {
 func TestCancelledCommandIsNotCalledUnsent(t *testing.T) {
 	started := filepath.Join(t.TempDir(), "started")
 	o := outlet(t, Config{Off: script(t, "touch "+started+"\nexec sleep 600\n")})
-	ctx, done := cancelWhen(t.Context(), func() bool { _, err := os.Stat(started); return err == nil })
+	ctx, done := powertest.CancelWhen(t.Context(), func() bool { _, err := os.Stat(started); return err == nil })
 	defer done()
 	_, err := o.Off(ctx)
 	require.ErrorIs(t, err, context.Canceled)

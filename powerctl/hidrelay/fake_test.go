@@ -40,7 +40,7 @@ func usbRelay(name, product, serial string) *board {
 	return &board{
 		name: name, serial: serial, device: powertest.NewDevice(),
 		info: info{vendor: 0x16c0, product: 0x05df, name: "www.dcttech.com " + product},
-		oc:   Config{Name: "A3", Model: USBRelay, Serial: serial, Relay: 1, Contact: NormallyOpen, Timeout: time.Minute, Class: powerctl.Mains},
+		oc:   Config{Name: "A3", Model: USBRelay, Serial: serial, Relay: 1, Contact: powerctl.NormallyOpen, Timeout: time.Minute, Class: powerctl.Mains},
 	}
 }
 
@@ -131,7 +131,7 @@ func (h *handle) command(report []byte, on, off byte) (int, error) {
 		return 0, os.NewSyscallError("ioctl", unix.EPIPE)
 	}
 	state := powerctl.Off
-	if to == h.oc.Contact.energised(true) {
+	if to == h.oc.Contact.Energised(true) {
 		state = powerctl.On
 	}
 	switch a := h.device.Switch(state); {
@@ -178,7 +178,7 @@ func (h *handle) pulledIn(s powerctl.State) bool {
 	if s == powerctl.Pending {
 		s = h.device.Contacts()
 	}
-	return h.oc.Contact.energised(s == powerctl.On)
+	return h.oc.Contact.Energised(s == powerctl.On)
 }
 
 // nonsense8 is near to a report, and none: zeros, another's serial, relays that

@@ -26,25 +26,11 @@ const (
 	HIDRelay Model = "hidrelay" // 0519:2018, no read-back
 )
 
-// Contact says which contact of the relay the power goes through. An unpowered
-// board releases its relays: behind a normally closed contact that is power on.
-type Contact string
-
-// The contacts.
-const (
-	NormallyOpen   Contact = "normally_open"   // power is on while the relay is energised
-	NormallyClosed Contact = "normally_closed" // power is off while the relay is energised
-)
-
-func (c Contact) energised(on bool) bool { return on == (c == NormallyOpen) }
-
-func (c Contact) state(r reading) powerctl.State {
+// power is the state behind a relay as it was read.
+func power(c powerctl.Contact, r reading) powerctl.State {
 	switch r {
 	case energised, released:
-		if c.energised(true) == (r == energised) {
-			return powerctl.On
-		}
-		return powerctl.Off
+		return c.State(r == energised)
 	}
 	return powerctl.Unknown
 }
@@ -58,7 +44,7 @@ type Config struct {
 	Serial string
 	// Relay from 1.
 	Relay   int
-	Contact Contact
+	Contact powerctl.Contact
 	Class   powerctl.Class
 	// Report is the number of the feature report that is asked for the state, 0
 	// or 1; usbrelay asks for 1.
@@ -104,7 +90,7 @@ func newOutlet(c Config, sys system) (*Outlet, error) {
 	check(printable(c.Serial), "the serial %q is no pin: it has signs that do not print, or none", c.Serial)
 	check(c.Model != USBRelay || len(c.Serial) <= serialSize, "the serial %q is longer than %d signs", c.Serial, serialSize)
 	check(c.Relay >= 1 && c.Relay <= map[Model]int{USBRelay: 8, HIDRelay: 9}[c.Model], "relay %d: want 1 to 8, of a clone 9", c.Relay)
-	check(c.Contact == NormallyOpen || c.Contact == NormallyClosed, "the contact %q is neither %s nor %s", c.Contact, NormallyOpen, NormallyClosed)
+	check(c.Contact.Valid(), "the contact %q is neither %s nor %s", c.Contact, powerctl.NormallyOpen, powerctl.NormallyClosed)
 	check(c.Report == 0 || c.Report == 1, "report %d: want 0 or 1", c.Report)
 	check(c.Timeout > 0, "the timeout is missing")
 	if err := errors.Join(errs...); err != nil {
@@ -131,12 +117,12 @@ func (o *Outlet) Close() error {
 
 // Off takes the power away. Acknowledged is when the board took the report.
 func (o *Outlet) Off(ctx context.Context) (powerctl.Result, error) {
-	return o.command(ctx, "off", o.c.Contact.energised(false))
+	return o.command(ctx, "off", o.c.Contact.Energised(false))
 }
 
 // On is Off's counterpart.
 func (o *Outlet) On(ctx context.Context) (powerctl.Result, error) {
-	return o.command(ctx, "on", o.c.Contact.energised(true))
+	return o.command(ctx, "on", o.c.Contact.Energised(true))
 }
 
 func (o *Outlet) command(ctx context.Context, op string, energise bool) (powerctl.Result, error) {
@@ -202,7 +188,7 @@ func (o *Outlet) State(ctx context.Context) (powerctl.Result, error) {
 	}
 	res := powerctl.Result{Raw: fmt.Sprintf("% x", answer)}
 	if s, ok := parseStatus(o.c.Report, answer); ok {
-		res.State = o.c.Contact.state(s.read(o.c.Serial, have, o.c.Relay))
+		res.State = power(o.c.Contact, s.read(o.c.Serial, have, o.c.Relay))
 	}
 	if res.State == powerctl.On || res.State == powerctl.Off {
 		res.Observed = clock.Now()

@@ -22,9 +22,9 @@ var faults = []powertest.Fault{
 func TestConformance(t *testing.T) {
 	for name, change := range map[string]func(*board){
 		"report 0":     func(*board) {},
-		"report 1, nc": func(b *board) { b.oc.Report, b.oc.Contact, b.oc.Relay = 1, NormallyClosed, 2 },
+		"report 1, nc": func(b *board) { b.oc.Report, b.oc.Contact, b.oc.Relay = 1, powerctl.NormallyClosed, 2 },
 		"clone":        func(b *board) { *b = *clone("A0001") },
-		"clone, nc":    func(b *board) { *b = *clone("A0001"); b.oc.Contact, b.oc.Relay = NormallyClosed, 9 },
+		"clone, nc":    func(b *board) { *b = *clone("A0001"); b.oc.Contact, b.oc.Relay = powerctl.NormallyClosed, 9 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

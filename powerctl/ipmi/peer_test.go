@@ -15,23 +15,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"plugpull/internal/testskip"
 	"plugpull/powerctl"
 	"plugpull/powerctl/powertest"
 )
-
-// need skips a test where a program is missing, and fails it where skipping is forbidden.
-func need(t testing.TB, program, pkg string) string {
-	t.Helper()
-	path, err := exec.LookPath(program)
-	if err == nil {
-		return path
-	}
-	if os.Getenv("PLUGPULL_NO_SKIP") == "1" {
-		t.Fatalf("PLUGPULL_NO_SKIP=1 forbids to skip: %s is missing (apt-get install %s)", program, pkg)
-	}
-	t.Skipf("%s is missing (apt-get install %s)", program, pkg)
-	return ""
-}
 
 // chassisScript is what ipmi_sim calls for the power. It asks the simulated
 // device through a named pipe and has the answer from one of its own.
@@ -72,7 +59,7 @@ type openIPMI struct {
 }
 
 func startOpenIPMI(t testing.TB) *openIPMI {
-	program := need(t, "ipmi_sim", "openipmi")
+	program := testskip.Program(t, "ipmi_sim", "openipmi")
 	dir := t.TempDir()
 	o := &openIPMI{device: powertest.NewDevice(), port: freePort(t)}
 	serveScript(t, dir, o.device)
@@ -100,7 +87,8 @@ func startOpenIPMI(t testing.TB) *openIPMI {
 		}
 	}
 	t.Cleanup(o.kill)
-	outlet := o.outlet(t, func(c *Config) { c.Pin = Pin{} })
+	// One that gives up soon: what reaches ipmi_sim before it listens is never answered.
+	outlet := o.outlet(t, func(c *Config) { c.Pin, c.Timeout = Pin{}, 2*time.Second })
 	require.Eventually(t, func() bool { _, err := outlet.Identify(t.Context()); return err == nil }, time.Minute, 10*time.Millisecond)
 	return o
 }
@@ -171,7 +159,7 @@ func (o *openIPMI) outlet(t testing.TB, change func(*Config)) *Outlet {
 // ipmitool runs the other client of IPMI.
 func ipmitool(t testing.TB, port int, suite CipherSuite, args ...string) string {
 	t.Helper()
-	program := need(t, "ipmitool", "ipmitool")
+	program := testskip.Program(t, "ipmitool", "ipmitool")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	base := []string{"-I", "lanplus", "-H", "127.0.0.1", "-p", fmt.Sprint(port), "-U", simUser, "-P", simPassword, "-C", fmt.Sprint(suite)}
@@ -181,7 +169,7 @@ func ipmitool(t testing.TB, port int, suite CipherSuite, args ...string) string 
 }
 
 func TestConformanceAgainstOpenIPMI(t *testing.T) {
-	need(t, "ipmi_sim", "openipmi")
+	testskip.Program(t, "ipmi_sim", "openipmi")
 	t.Parallel()
 	powertest.Run(t, func(t *testing.T) powertest.Harness {
 		o := startOpenIPMI(t)
@@ -200,7 +188,7 @@ func TestConformanceAgainstOpenIPMI(t *testing.T) {
 }
 
 func TestAgreesWithIpmitoolOnOpenIPMI(t *testing.T) {
-	need(t, "ipmitool", "ipmitool")
+	testskip.Program(t, "ipmitool", "ipmitool")
 	t.Parallel()
 	sim := startOpenIPMI(t)
 	agree(t, sim.outlet(t, nil), sim.device, sim.port, SHA1)
@@ -209,7 +197,7 @@ func TestAgreesWithIpmitoolOnOpenIPMI(t *testing.T) {
 // TestSimulatorTalksToIpmitool: the project's own simulator, and so suite 17,
 // which ipmi_sim does not have, is not merely the driver's mirror image.
 func TestSimulatorTalksToIpmitool(t *testing.T) {
-	need(t, "ipmitool", "ipmitool")
+	testskip.Program(t, "ipmitool", "ipmitool")
 	t.Parallel()
 	for _, suite := range []CipherSuite{SHA1, SHA256} {
 		t.Run(fmt.Sprintf("suite %d", suite), func(t *testing.T) {

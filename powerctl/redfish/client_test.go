@@ -89,7 +89,7 @@ func TestSessionsAreDeleted(t *testing.T) {
 
 	late := startService(t) // also when the time is over
 	late.device.Plant(powertest.NoAnswer)
-	_, err = shortSilence{late.outlet(t, func(c *Config) { c.Auth = Session }), late.device}.Off(t.Context())
+	_, err = powertest.ShortSilence(late.outlet(t, func(c *Config) { c.Auth = Session }), late.device).Off(t.Context())
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, powerctl.ErrNotSent)
 	require.Equal(t, 1, late.opened)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"plugpull/internal/testskip"
 	"plugpull/powerctl"
 )
 
@@ -18,13 +19,7 @@ import (
 // where it is missing.
 func client(t *testing.T, program, pkg string, args ...string) (output string, code int) {
 	t.Helper()
-	path, err := exec.LookPath(program)
-	if err != nil {
-		if os.Getenv("PLUGPULL_NO_SKIP") == "1" {
-			t.Fatalf("PLUGPULL_NO_SKIP=1 forbids to skip: %s is missing (apt-get install %s)", program, pkg)
-		}
-		t.Skipf("%s is missing (apt-get install %s)", program, pkg)
-	}
+	path := testskip.Program(t, program, pkg)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)

@@ -1,10 +1,8 @@
 package redfish
 
 import (
-	"context"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,7 +32,7 @@ func onPDU(c *Config) {
 
 func (s *service) harness(o *Outlet) powertest.Harness {
 	return powertest.Harness{
-		Outlet: shortSilence{o, s.device}, Device: s.device,
+		Outlet: powertest.ShortSilence(o, s.device), Device: s.device,
 		Policy:   powerctl.Policy{Deadline: time.Minute, Poll: 20 * time.Millisecond},
 		Patience: 100 * time.Millisecond,
 	}
@@ -85,52 +83,6 @@ func TestConformanceOfEveryFailure(t *testing.T) {
 			})
 		})
 	}
-}
-
-// shortSilence gives a command that is never answered up once the device has had it,
-// so that the suite need not wait out a timeout that is safe on a slow machine.
-type shortSilence struct {
-	*Outlet
-	d *powertest.Device
-}
-
-func (s shortSilence) Off(ctx context.Context) (powerctl.Result, error) {
-	ctx, done := s.untilServed(ctx)
-	defer done()
-	return s.Outlet.Off(ctx)
-}
-
-func (s shortSilence) On(ctx context.Context) (powerctl.Result, error) {
-	ctx, done := s.untilServed(ctx)
-	defer done()
-	return s.Outlet.On(ctx)
-}
-
-func (s shortSilence) untilServed(ctx context.Context) (context.Context, func()) {
-	if s.d.Planted() != powertest.NoAnswer {
-		return ctx, func() {}
-	}
-	return cancelWhen(ctx, func() bool { return len(s.d.Commands()) > 0 })
-}
-
-// cancelWhen returns a context that ends once the condition holds; call done
-// to wait for its goroutine.
-func cancelWhen(ctx context.Context, holds func() bool) (_ context.Context, done func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for !holds() {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-		}
-		cancel()
-	})
-	return ctx, func() { cancel(); watcher.Wait() }
 }
 
 func policy() powerctl.Policy {

@@ -20,8 +20,8 @@ var (
 	kmOne     = Config{Protocol: KMTronic, Channels: 1}
 	lcusOne   = Config{Protocol: LCUS, Channels: 1, Readback: Bytes}
 	numatoTwo = Config{Protocol: Numato, Channels: 2}
-	first     = OutletConfig{Name: "A3", Channel: 1, Contact: NormallyOpen, Class: powerctl.Mains}
-	zeroth    = OutletConfig{Name: "A3", Contact: NormallyOpen, Class: powerctl.Mains}
+	first     = OutletConfig{Name: "A3", Channel: 1, Contact: powerctl.NormallyOpen, Class: powerctl.Mains}
+	zeroth    = OutletConfig{Name: "A3", Contact: powerctl.NormallyOpen, Class: powerctl.Mains}
 )
 
 func TestUnpluggedBeforeACommandSendsItOnceAfterwards(t *testing.T) {
@@ -227,7 +227,7 @@ func TestOutletsOfOneBoardTakeTurns(t *testing.T) {
 		return nil, false
 	})
 	one := openOutlet(t, sim, c)
-	two, err := one.b.Outlet(OutletConfig{Name: "A4", Channel: 2, Contact: NormallyOpen})
+	two, err := one.b.Outlet(OutletConfig{Name: "A4", Channel: 2, Contact: powerctl.NormallyOpen})
 	require.NoError(t, err)
 	done := make(chan error)
 	for _, o := range []*Outlet{one, two} {

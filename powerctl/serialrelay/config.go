@@ -39,27 +39,11 @@ const (
 	ReadAll Readback = "readall" // Numato: "relay readall"
 )
 
-// Contact says which contact of the relay the power goes through. An unpowered
-// board releases its relays: behind a normally closed contact that is power on.
-type Contact string
-
-// The contacts.
-const (
-	NormallyOpen   Contact = "normally_open"   // power is on while the relay is energised
-	NormallyClosed Contact = "normally_closed" // power is off while the relay is energised
-)
-
-// energised says what the relay must do for the power to be on or off.
-func (c Contact) energised(on bool) bool { return on == (c == NormallyOpen) }
-
-// state is the power behind a relay.
-func (c Contact) state(r reading) powerctl.State {
+// power is the state behind a relay as it was read.
+func power(c powerctl.Contact, r reading) powerctl.State {
 	switch r {
 	case energised, released:
-		if c.energised(true) == (r == energised) {
-			return powerctl.On
-		}
-		return powerctl.Off
+		return c.State(r == energised)
 	}
 	return powerctl.Unknown
 }
@@ -87,7 +71,7 @@ type OutletConfig struct {
 	Name string
 	// Channel as the board numbers it.
 	Channel int
-	Contact Contact
+	Contact powerctl.Contact
 	Class   powerctl.Class
 }
 
@@ -134,8 +118,8 @@ func (c OutletConfig) validate(b Config) error {
 	if c.Channel < first || c.Channel >= first+b.Channels {
 		errs = append(errs, fmt.Errorf("channel %d: the board has %d to %d", c.Channel, first, first+b.Channels-1))
 	}
-	if c.Contact != NormallyOpen && c.Contact != NormallyClosed {
-		errs = append(errs, fmt.Errorf("the contact %q is neither %s nor %s", c.Contact, NormallyOpen, NormallyClosed))
+	if !c.Contact.Valid() {
+		errs = append(errs, fmt.Errorf("the contact %q is neither %s nor %s", c.Contact, powerctl.NormallyOpen, powerctl.NormallyClosed))
 	}
 	return errors.Join(errs...)
 }

@@ -2,7 +2,6 @@ package serialrelay
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,19 +25,19 @@ func TestConformance(t *testing.T) {
 	for name, c := range map[string]struct {
 		c       Config
 		channel int
-		contact Contact
+		contact powerctl.Contact
 		faults  []powertest.Fault
 	}{
-		"lcus text":                {Config{Protocol: LCUS, Channels: 4, Readback: Text}, 3, NormallyOpen, oneWay},
-		"lcus text, probed, nc":    {Config{Protocol: LCUS, Channels: 1, Readback: Probe}, 1, NormallyClosed, oneWay},
-		"lcus bytes":               {Config{Protocol: LCUS, Channels: 1, Readback: Bytes}, 1, NormallyOpen, oneWay},
-		"lcus bytes, nc":           {Config{Protocol: LCUS, Channels: 8, Readback: Bytes}, 8, NormallyClosed, oneWay},
-		"lcus silent":              {Config{Protocol: LCUS, Channels: 2, Readback: None}, 2, NormallyOpen, oneWay},
-		"kmtronic, 1 channel":      {Config{Protocol: KMTronic, Channels: 1}, 1, NormallyOpen, oneWay},
-		"kmtronic, 2 channels, nc": {Config{Protocol: KMTronic, Channels: 2}, 2, NormallyClosed, oneWay},
-		"kmtronic, 8 channels":     {Config{Protocol: KMTronic, Channels: 8}, 5, NormallyOpen, oneWay},
-		"numato":                   {Config{Protocol: Numato, Channels: 16}, 10, NormallyOpen, answered},
-		"numato readall, nc":       {Config{Protocol: Numato, Channels: 64, Readback: ReadAll}, 63, NormallyClosed, answered},
+		"lcus text":                {Config{Protocol: LCUS, Channels: 4, Readback: Text}, 3, powerctl.NormallyOpen, oneWay},
+		"lcus text, probed, nc":    {Config{Protocol: LCUS, Channels: 1, Readback: Probe}, 1, powerctl.NormallyClosed, oneWay},
+		"lcus bytes":               {Config{Protocol: LCUS, Channels: 1, Readback: Bytes}, 1, powerctl.NormallyOpen, oneWay},
+		"lcus bytes, nc":           {Config{Protocol: LCUS, Channels: 8, Readback: Bytes}, 8, powerctl.NormallyClosed, oneWay},
+		"lcus silent":              {Config{Protocol: LCUS, Channels: 2, Readback: None}, 2, powerctl.NormallyOpen, oneWay},
+		"kmtronic, 1 channel":      {Config{Protocol: KMTronic, Channels: 1}, 1, powerctl.NormallyOpen, oneWay},
+		"kmtronic, 2 channels, nc": {Config{Protocol: KMTronic, Channels: 2}, 2, powerctl.NormallyClosed, oneWay},
+		"kmtronic, 8 channels":     {Config{Protocol: KMTronic, Channels: 8}, 5, powerctl.NormallyOpen, oneWay},
+		"numato":                   {Config{Protocol: Numato, Channels: 16}, 10, powerctl.NormallyOpen, answered},
+		"numato readall, nc":       {Config{Protocol: Numato, Channels: 64, Readback: ReadAll}, 63, powerctl.NormallyClosed, answered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +46,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func harness(t *testing.T, c Config, channel int, contact Contact, faults []powertest.Fault) powertest.Harness {
+func harness(t *testing.T, c Config, channel int, contact powerctl.Contact, faults []powertest.Fault) powertest.Harness {
 	oc := OutletConfig{Name: "A3", Channel: channel, Contact: contact, Class: powerctl.Drive}
 	simulated := c
 	if c.Readback == Probe {
@@ -97,35 +96,15 @@ func (s shortSilence) command(ctx context.Context, do func(context.Context) (pow
 	before := len(s.d.Commands())
 	served := func() bool { return len(s.d.Commands()) > before }
 	if s.d.Planted() == powertest.NoAnswer {
-		ctx, done := cancelWhen(ctx, served)
+		ctx, done := powertest.CancelWhen(ctx, served)
 		defer done()
 		return do(ctx)
 	}
 	res, err := do(ctx)
 	if err == nil && !s.Capabilities().ReadBack {
-		seen, done := cancelWhen(ctx, served)
+		seen, done := powertest.CancelWhen(ctx, served)
 		<-seen.Done()
 		done()
 	}
 	return res, err
-}
-
-// cancelWhen returns a context that ends once the condition holds; call done
-// to wait for its goroutine.
-func cancelWhen(ctx context.Context, holds func() bool) (_ context.Context, done func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for !holds() {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-		}
-		cancel()
-	})
-	return ctx, func() { cancel(); watcher.Wait() }
 }

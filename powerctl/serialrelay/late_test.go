@@ -39,7 +39,7 @@ func TestLateAnswersAreNotTakenForOthers(t *testing.T) {
 			sim.device.Force(powerctl.Off)
 			o := openOutlet(t, sim, c)
 			for asked := range 2 {
-				ctx, done := cancelWhen(t.Context(), func() bool { return sim.device.Reads() > asked })
+				ctx, done := powertest.CancelWhen(t.Context(), func() bool { return sim.device.Reads() > asked })
 				_, err := o.State(ctx)
 				done()
 				require.ErrorIs(t, err, context.Canceled)
@@ -148,7 +148,7 @@ func TestLateAcknowledgementIsNotTakenForAnother(t *testing.T) {
 	})
 	sim.device.Plant(powertest.NoAnswer)
 	o := openOutlet(t, sim, numatoTwo)
-	ctx, done := cancelWhen(t.Context(), func() bool { return len(sim.device.Commands()) > 0 })
+	ctx, done := powertest.CancelWhen(t.Context(), func() bool { return len(sim.device.Commands()) > 0 })
 	defer done()
 	_, err := o.Off(ctx)
 	require.ErrorIs(t, err, context.Canceled)

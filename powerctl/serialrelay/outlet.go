@@ -33,12 +33,12 @@ func (o *Outlet) Capabilities() powerctl.Capabilities {
 // Off takes the power away. Acknowledged is when the board echoed the command
 // (Numato), or when the command had left for a board that answers none (LCUS, KMTronic).
 func (o *Outlet) Off(ctx context.Context) (powerctl.Result, error) {
-	return o.command(ctx, "off", o.c.Contact.energised(false))
+	return o.command(ctx, "off", o.c.Contact.Energised(false))
 }
 
 // On is Off's counterpart.
 func (o *Outlet) On(ctx context.Context) (powerctl.Result, error) {
-	return o.command(ctx, "on", o.c.Contact.energised(true))
+	return o.command(ctx, "on", o.c.Contact.Energised(true))
 }
 
 func (o *Outlet) command(ctx context.Context, op string, energise bool) (powerctl.Result, error) {
@@ -96,7 +96,7 @@ func (o *Outlet) State(ctx context.Context) (powerctl.Result, error) {
 	if err != nil {
 		return res, o.fail("state", "ask for the relay", err)
 	}
-	res.State = o.c.Contact.state(r)
+	res.State = power(o.c.Contact, r)
 	if res.State == powerctl.On || res.State == powerctl.Off {
 		res.Observed = clock.Now()
 	}

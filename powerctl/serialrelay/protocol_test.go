@@ -121,14 +121,14 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestContactDecidesWhatOffIs(t *testing.T) {
-	require.False(t, NormallyOpen.energised(false))
-	require.True(t, NormallyClosed.energised(false), "off pulls the relay in")
-	require.Equal(t, powerctl.Off, NormallyOpen.state(released))
-	require.Equal(t, powerctl.On, NormallyClosed.state(released), "what a board without power leaves behind")
-	require.Equal(t, powerctl.Off, NormallyClosed.state(energised))
+	require.False(t, powerctl.NormallyOpen.Energised(false))
+	require.True(t, powerctl.NormallyClosed.Energised(false), "off pulls the relay in")
+	require.Equal(t, powerctl.Off, power(powerctl.NormallyOpen, released))
+	require.Equal(t, powerctl.On, power(powerctl.NormallyClosed, released), "what a board without power leaves behind")
+	require.Equal(t, powerctl.Off, power(powerctl.NormallyClosed, energised))
 	for _, r := range []reading{incomplete, nonsense, accepted} {
-		require.Equal(t, powerctl.Unknown, NormallyOpen.state(r))
-		require.Equal(t, powerctl.Unknown, NormallyClosed.state(r))
+		require.Equal(t, powerctl.Unknown, power(powerctl.NormallyOpen, r))
+		require.Equal(t, powerctl.Unknown, power(powerctl.NormallyClosed, r))
 	}
 }
 

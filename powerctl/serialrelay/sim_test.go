@@ -182,7 +182,7 @@ func (b *board) answer(request []byte) (_ []byte, reset bool) {
 	}
 	w := newWire(b.c)
 	for _, to := range []powerctl.State{powerctl.Off, powerctl.On} {
-		if frame, _ := w.command(b.oc.Channel, b.oc.Contact.energised(to == powerctl.On)); bytes.Equal(frame, request) {
+		if frame, _ := w.command(b.oc.Channel, b.oc.Contact.Energised(to == powerctl.On)); bytes.Equal(frame, request) {
 			return nil, b.device.Switch(to).Failed
 		}
 	}
@@ -206,7 +206,7 @@ func (b *board) pulledIn(s powerctl.State) bool {
 	if s == powerctl.Pending {
 		s = b.device.Contacts()
 	}
-	return b.oc.Contact.energised(s == powerctl.On)
+	return b.oc.Contact.Energised(s == powerctl.On)
 }
 
 func pick(from [][]byte, n int) []byte { return from[n%len(from)] }
@@ -277,7 +277,7 @@ func (b *board) numato(line string) (_ []byte, reset bool) {
 		return reply("A0M09.01"), false
 	case "relay on " + x, "relay off " + x:
 		to := powerctl.Off
-		if b.oc.Contact.energised(true) == (line == "relay on "+x) {
+		if b.oc.Contact.Energised(true) == (line == "relay on "+x) {
 			to = powerctl.On
 		}
 		switch a := b.device.Switch(to); {

@@ -1,8 +1,6 @@
 package snmp
 
 import (
-	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,56 +35,10 @@ func outlet(t testing.TB, c Config) *Outlet {
 func harness(t *testing.T, sp spec, v Version) powertest.Harness {
 	a := startAgent(t, sp)
 	return powertest.Harness{
-		Outlet: shortSilence{outlet(t, config(t, sp, a.address(), v)), a.d}, Device: a.d,
+		Outlet: powertest.ShortSilence(outlet(t, config(t, sp, a.address(), v)), a.d), Device: a.d,
 		Policy:   powerctl.Policy{Deadline: limit, Poll: 2 * time.Millisecond},
 		Patience: 25 * time.Millisecond,
 	}
-}
-
-// shortSilence gives a command up that is never answered once the device has
-// had it, so that the suite need not wait a timeout that is safe on a slow machine.
-type shortSilence struct {
-	*Outlet
-	d *powertest.Device
-}
-
-func (s shortSilence) Off(ctx context.Context) (powerctl.Result, error) {
-	ctx, done := s.untilServed(ctx)
-	defer done()
-	return s.Outlet.Off(ctx)
-}
-
-func (s shortSilence) On(ctx context.Context) (powerctl.Result, error) {
-	ctx, done := s.untilServed(ctx)
-	defer done()
-	return s.Outlet.On(ctx)
-}
-
-func (s shortSilence) untilServed(ctx context.Context) (context.Context, func()) {
-	if s.d.Planted() != powertest.NoAnswer {
-		return ctx, func() {}
-	}
-	return cancelWhen(ctx, func() bool { return len(s.d.Commands()) > 0 })
-}
-
-// cancelWhen returns a context that ends once the condition holds; call done
-// to wait for its goroutine.
-func cancelWhen(ctx context.Context, holds func() bool) (_ context.Context, done func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for !holds() {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-		}
-		cancel()
-	})
-	return ctx, func() { cancel(); watcher.Wait() }
 }
 
 // TestConformance: three kinds of device over all versions with all faults,

@@ -18,17 +18,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"plugpull/internal/testskip"
 	"plugpull/powerctl"
 )
-
-// skip skips a test, and fails it where skipping is forbidden.
-func skip(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("PLUGPULL_NO_SKIP") == "1" {
-		t.Fatalf("PLUGPULL_NO_SKIP=1 forbids to skip: "+format, args...)
-	}
-	t.Skipf(format, args...)
-}
 
 // program finds a program of Debian's packages snmpd and snmp.
 func program(t testing.TB, name string) string {
@@ -37,7 +29,7 @@ func program(t testing.TB, name string) string {
 			return path
 		}
 	}
-	skip(t, "%s is missing: apt-get install snmpd snmp", name)
+	testskip.Skip(t, "%s is missing: apt-get install snmpd snmp", name)
 	return ""
 }
 

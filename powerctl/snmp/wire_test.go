@@ -91,7 +91,7 @@ func TestStrayRepliesAreNotTaken(t *testing.T) {
 					}
 					return stray(a, a.port[len(a.port)-1], out)
 				})
-				ctx, done := cancelWhen(t.Context(), func() bool { return len(a.writes()) > 0 })
+				ctx, done := powertest.CancelWhen(t.Context(), func() bool { return len(a.writes()) > 0 })
 				defer done()
 				res, err := o.Off(ctx)
 				require.ErrorIs(t, err, context.Canceled)
@@ -106,7 +106,7 @@ func TestStrayRepliesAreNotTaken(t *testing.T) {
 					}
 					return stray(a, a.port[len(a.port)-1], out)
 				})
-				ctx, done = cancelWhen(t.Context(), func() bool { return a.reads() > before })
+				ctx, done = powertest.CancelWhen(t.Context(), func() bool { return a.reads() > before })
 				defer done()
 				res, err = o.State(ctx)
 				require.ErrorIs(t, err, context.Canceled)
@@ -224,7 +224,7 @@ func TestUnreachableAndCancelled(t *testing.T) {
 		defer cancel()
 		_, err := o.State(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		late, done := cancelWhen(t.Context(), func() bool { _, _, err := silent.ReadFrom(make([]byte, 1500)); return err == nil })
+		late, done := powertest.CancelWhen(t.Context(), func() bool { _, _, err := silent.ReadFrom(make([]byte, 1500)); return err == nil })
 		_, err = o.Off(late)
 		done()
 		require.ErrorIs(t, err, context.Canceled)
