@@ -439,12 +439,7 @@ func (a *app) runOne(ctx context.Context, f *runFlags, j *job, ctl report.Contro
 		}
 	}
 	r.KeepImages, r.StopAtFinding = f.keepImages, f.stopAtFinding
-	rep, err = r.Run(ctx)
-	if rep != nil && j.bench.Kind == scenarios.Loop {
-		rep.Stack = j.scenario.Stack()
-		err = errors.Join(err, j.folder.WriteJSON("report.json", rep))
-	}
-	return rep, err
+	return r.Run(ctx)
 }
 
 func (a *app) runner(j *job, book *campaign.Book, b campaign.Bench) *campaign.Runner {
@@ -462,6 +457,9 @@ func (a *app) runner(j *job, book *campaign.Book, b campaign.Bench) *campaign.Ru
 	}
 	if sc.Witness {
 		r.Load.Witnesses = 1
+	}
+	if j.bench.Kind == scenarios.Loop {
+		r.Stack = sc.Stack()
 	}
 	return r
 }

@@ -14,7 +14,7 @@ import (
 // report sums up the run.
 func (r *Runner) report(failed error) *report.Run {
 	t := r.Book.Index.Totals()
-	rep := &report.Run{Schema: report.Schema, Run: r.Book.Config.Run.String(), Scenario: r.Plan.Scenario, Bench: r.BenchName,
+	rep := &report.Run{Schema: report.Schema, Run: r.Book.Config.Run.String(), Scenario: r.Plan.Scenario, Bench: r.BenchName, Stack: r.Stack,
 		Seed: r.Plan.Seed, Expected: r.Plan.Expected, Findings: t.Findings.Plus(r.pending), Folder: r.Folder.Path,
 		Commits: report.Commits{Acked: t.Acked, Refused: t.Refused, Unknown: t.Unknown, PerSecond: t.PerSecond()},
 		Control: r.Control}

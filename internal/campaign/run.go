@@ -56,6 +56,8 @@ type Runner struct {
 	// ServerWait bounds the wait for the server after a restore.
 	ServerWait time.Duration
 	BenchName  string
+	// Stack is what the database lies on, in a few words; empty where the bench did not choose it.
+	Stack string
 	// Control is what the planted fault showed; its Kind is report.NoControl without one.
 	Control report.Control
 	// Replay returns the command that replays a cycle alone; nil where none can.

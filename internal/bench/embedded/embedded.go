@@ -46,12 +46,10 @@ type Config struct {
 
 // ConfigOf returns the bench that a scenario asks for.
 func ConfigOf(sc *scenarios.Scenario, seed uint64) Config {
-	d := sc.Drive
 	return Config{
-		Seed: seed,
-		Drive: simdrive.Config{WriteThrough: d.WriteThrough, CacheBytes: d.Cache, WriteLatency: d.WriteLatency,
-			FlushLatency: d.FlushLatency, Survive: d.Survive, Tear: d.Tear, Faults: d.Faults},
-		SyncByFUA: d.SyncByFUA,
+		Seed:      seed,
+		Drive:     sc.Drive.Config(),
+		SyncByFUA: sc.Drive.SyncByFUA,
 		Pragmas: sqlite.Pragmas{Journal: sqlite.Journal(sc.SQLite.Journal), Synchronous: sqlite.Synchronous(sc.SQLite.Synchronous),
 			WALAutocheckpoint: sc.SQLite.AutoCheckpoint},
 		MinOps: sc.Cut.Ops.Min, MaxOps: sc.Cut.Ops.Max,

@@ -16,6 +16,7 @@ import (
 	"plugpull/internal/database/mysql"
 	"plugpull/internal/ledger"
 	"plugpull/internal/mysqld"
+	"plugpull/internal/testskip"
 	"plugpull/internal/workload"
 )
 
@@ -23,7 +24,7 @@ import (
 // loop device over a plain file, on the disk of the temporary folder and in memory. Rounds alternate;
 // medians.
 func BenchmarkCommits(b *testing.B) {
-	need(b)
+	testskip.LoopBench(b)
 	for _, streams := range []int{1, 8} {
 		b.Run(fmt.Sprintf("streams=%d", streams), func(b *testing.B) {
 			sc := builtin(b, "ext4")
@@ -83,7 +84,7 @@ func plainFile(b *testing.B, like *Bench, name, dir string) *peer {
 		if err != nil {
 			return err
 		}
-		return copyTree(mnt+"/data", template)
+		return os.CopyFS(mnt+"/data", os.DirFS(template))
 	}))
 	s, err := mysqld.New(like.install, mysqld.Config{Datadir: mnt + "/data", Dir: like.dir, Spawn: ns.Do})
 	require.NoError(b, err)

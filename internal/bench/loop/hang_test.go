@@ -14,6 +14,7 @@ import (
 
 	"plugpull/internal/simdrive"
 	"plugpull/internal/simdrive/fuse"
+	"plugpull/internal/testskip"
 )
 
 // hangs is a drive that stops answering when it is told to.
@@ -43,7 +44,7 @@ func TestDriveThatHangs(t *testing.T) {
 	sc := builtin(t, "ext4")
 	var now atomic.Bool
 	never := make(chan struct{})
-	need(t)
+	testskip.LoopBench(t)
 	b, err := New(context.Background(), ConfigOf(&sc, 7, 10e9, ""))
 	require.NoError(t, err)
 	b.c.Limit = 2 * time.Second

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"plugpull/internal/campaign"
+	"plugpull/internal/testskip"
 	"plugpull/scenarios"
 )
 
@@ -20,7 +21,7 @@ func long(t *testing.T) {
 	if os.Getenv("PLUGPULL_LONG") == "" {
 		t.Skip("takes minutes: make test-long")
 	}
-	need(t)
+	testskip.LoopBench(t)
 }
 
 // shortLoad makes the most of the time: the cut is what matters.

@@ -50,7 +50,6 @@ type Config struct {
 	Mount      []string
 	Binary     string // of the server; empty: the first that is found
 	Settings   map[string]string
-	Witness    bool
 	Silence    time.Duration // of the streams' connections
 	// Templates is shared by the benches of a process; nil: the bench has its own.
 	Templates *Templates
@@ -63,19 +62,17 @@ type Config struct {
 
 // ConfigOf returns the bench that a scenario asks for; image is where the drive's file may lie.
 func ConfigOf(sc *scenarios.Scenario, seed uint64, silence time.Duration, image string) Config {
-	d := sc.Drive
 	c := Config{
-		Seed: seed,
-		Drive: simdrive.Config{Size: d.Size, WriteThrough: d.WriteThrough, CacheBytes: d.Cache, WriteLatency: d.WriteLatency,
-			FlushLatency: d.FlushLatency, Survive: d.Survive, Tear: d.Tear, Faults: d.Faults},
+		Seed:       seed,
+		Drive:      sc.Drive.Config(),
 		WriteCache: blockdev.WriteCache(sc.Queue),
 		Filesystem: sc.Filesystem.Type, Mkfs: sc.Filesystem.Mkfs, Mount: sc.Filesystem.Mount,
-		Binary: sc.MySQL.Binary, Settings: map[string]string{}, Witness: sc.Witness, Silence: silence,
+		Binary: sc.MySQL.Binary, Settings: map[string]string{}, Silence: silence,
 	}
 	for _, s := range sc.MySQL.Settings {
 		c.Settings[s.Name] = s.Value
 	}
-	if d.InFile {
+	if sc.Drive.InFile {
 		c.Image = image
 	}
 	return c

@@ -22,12 +22,13 @@ import (
 	"plugpull/internal/mysqld"
 	"plugpull/internal/report"
 	"plugpull/internal/simdrive"
+	"plugpull/internal/testskip"
 	"plugpull/verifier"
 )
 
 // An honest drive loses nothing, on any filesystem and whatever is left of its cache.
 func TestHonestDriveLosesNothing(t *testing.T) {
-	need(t)
+	testskip.LoopBench(t)
 	dropped := int64(0)
 	for _, name := range []string{"ext4", "xfs", "btrfs", "ext4-torn", "ext4-transfer", "xfs-churn", "ext4-cache-off", "ext4-capacitor"} {
 		t.Run(name, func(t *testing.T) { dropped += honest(t, name, 3) })
@@ -286,7 +287,7 @@ func (d *dyingDatabase) Run(ctx context.Context) (uuid.UUID, error) {
 
 // A start that fails for a moment is the machine's, not the drive's.
 func TestServerThatStartsAtTheSecondTry(t *testing.T) {
-	need(t)
+	testskip.LoopBench(t)
 	ctx := context.Background()
 	real, err := mysqld.Find(ctx, "")
 	require.NoError(t, err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 	"plugpull/internal/campaign"
 	"plugpull/internal/ledger"
 	"plugpull/internal/report"
+	"plugpull/internal/testskip"
 	"plugpull/internal/workload"
 	"plugpull/scenarios"
 )
@@ -36,32 +36,6 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// need skips a test where the bench cannot run, and fails it where skipping is forbidden.
-func need(t testing.TB) {
-	t.Helper()
-	why := ""
-	_, fuse := os.Stat("/dev/fuse")
-	_, loop := os.Stat("/dev/loop-control")
-	switch {
-	case os.Geteuid() != 0:
-		why = "not root: run it with sudo"
-	case fuse != nil || loop != nil:
-		why = "no /dev/fuse or no /dev/loop-control: modprobe fuse loop"
-	}
-	for _, program := range []string{"mariadbd", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"} {
-		if _, err := exec.LookPath(program); err != nil {
-			why = "no " + program + ": make deps installs it"
-		}
-	}
-	switch {
-	case why == "":
-	case os.Getenv("PLUGPULL_NO_SKIP") == "1":
-		t.Fatal("PLUGPULL_NO_SKIP=1 forbids to skip: " + why)
-	default:
-		t.Skip(why)
-	}
-}
-
 // builtin returns a built-in scenario.
 func builtin(t testing.TB, name string) scenarios.Scenario {
 	t.Helper()
@@ -80,7 +54,7 @@ type run struct {
 
 func newRun(t testing.TB, sc *scenarios.Scenario, seed uint64, cycles int, change func(*Config)) *run {
 	t.Helper()
-	need(t)
+	testskip.LoopBench(t)
 	folder, err := campaign.CreateFolder(filepath.Join(t.TempDir(), "run"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, folder.Close()) })

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -251,35 +250,4 @@ func (b *Bench) syncFilesystem(ctx context.Context) error {
 		}
 		return errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close())
 	})
-}
-
-// copyTree copies plain files and folders; it runs on the namespace's thread.
-func copyTree(to, from string) error {
-	entries, err := os.ReadDir(from)
-	if err != nil {
-		return err
-	}
-	if err := os.Mkdir(to, 0o700); err != nil {
-		return err
-	}
-	for _, e := range entries {
-		src, dst := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
-		if e.IsDir() {
-			err = copyTree(dst, src)
-		} else {
-			err = copyFile(dst, src)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func copyFile(to, from string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, 0o600)
 }
