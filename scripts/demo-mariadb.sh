@@ -28,7 +28,7 @@ as_root=()
 port=
 start_server() {
 	mariadbd --no-defaults "${as_root[@]}" --datadir="$dir/data" --socket="$dir/s" --port="$port" \
-		--bind-address=127.0.0.1 --innodb-use-native-aio=OFF --innodb-buffer-pool-size=32M --performance-schema=OFF \
+		--bind-address=127.0.0.1 --innodb-use-native-aio=OFF --loose-innodb-log-file-buffering=ON --innodb-buffer-pool-size=32M --performance-schema=OFF \
 		--pid-file="$dir/pid" >>"$dir/log" 2>&1 </dev/null &
 	server=$!
 }

@@ -44,6 +44,7 @@ boot() {
 	mkdir -p "$dir/tmp" # of its own: a server removes the temporary tables of others when it starts
 	setsid "${in[@]}" mariadbd --no-defaults --datadir="$datadir" --tmpdir="$dir/tmp" --socket="$socket" --pid-file="$dir/own.pid" \
 		--bind-address="$bind" --port="$port" --init-file="$dir/init.sql" --innodb-use-native-aio=OFF --innodb-log-file-size=10M \
+		--loose-innodb-log-file-buffering=ON \
 		--innodb-buffer-pool-size=32M --key-buffer-size=1M --aria-pagecache-buffer-size=1M --performance-schema=OFF \
 		--skip-name-resolve --innodb-buffer-pool-dump-at-shutdown=OFF --innodb-buffer-pool-load-at-startup=OFF \
 		--table-open-cache=200 --max-connections=300 --user="$(id -un)" >>"$dir/log" 2>&1 </dev/null 9>&- &
@@ -63,6 +64,9 @@ off)
 		(sleep 1.6; pull) </dev/null >/dev/null 2>&1 9>&- &
 	elif [ ! -e "$dir/off-ignored" ]; then
 		pull
+	fi
+	if [ -e "$dir/meddled" ]; then # somebody else gives the power back
+		(sleep 0.4; rm -f "$dir/meddled"; feed up; boot) </dev/null >/dev/null 2>&1 9>&- &
 	fi
 	;;
 on)
