@@ -73,6 +73,8 @@ type Capabilities struct {
 	// is only what a person last said.
 	ReadBack bool
 	Class    Class
+	// Tried says against what this driver, or this profile of it, was run.
+	Tried Tried
 }
 
 // Result is the evidence of one action. Instants are zero where the thing did

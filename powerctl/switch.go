@@ -95,7 +95,9 @@ func readBack(ctx context.Context, o Outlet, p Policy, op string, want State, re
 			res.State, res.Raw, readErr = r.State, r.Raw, err
 		}
 		if err == nil && r.State == want {
-			res.Observed = clock.Now()
+			if res.Observed = r.Observed; res.Observed < res.Commanded || res.Observed == 0 {
+				res.Observed = clock.Now() // a driver that stamps no readings
+			}
 			return res, nil
 		}
 		if errors.Is(err, ErrNoReadBack) {
@@ -126,10 +128,20 @@ func notReached(ctx context.Context, op string, res Result, cmdErr, readErr erro
 		err = fmt.Errorf("%w; the command had failed: %w", err, cmdErr)
 	}
 	if readErr != nil {
-		err = fmt.Errorf("%w; the last reading failed: %w", err, readErr)
+		err = fmt.Errorf("%w; the last reading failed: %w", err, &readFailure{readErr})
 	}
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		err = fmt.Errorf("%w; interrupted: %w", err, ctxErr)
 	}
 	return fmt.Errorf("switch %s: %w", op, err)
 }
+
+// readFailure is an error of a reading beside a command that was sent: that the reading itself was
+// not sent must not read as if the command were not.
+type readFailure struct{ err error }
+
+func (e *readFailure) Error() string { return e.err.Error() }
+
+func (e *readFailure) Is(target error) bool { return target != ErrNotSent && errors.Is(e.err, target) }
+
+func (e *readFailure) As(target any) bool { return errors.As(e.err, target) }

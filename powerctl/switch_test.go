@@ -108,3 +108,14 @@ func TestStateIsReadableInEvidence(t *testing.T) {
 	require.Error(t, new(State).UnmarshalText([]byte("OFF")))
 	require.Equal(t, Unknown, Result{}.State, "the zero value knows nothing")
 }
+
+// A reading that was never sent says nothing of the command, which was.
+func TestReadingThatWasNotSent(t *testing.T) {
+	o := &lying{command: Result{Commanded: clock.Now()}, caps: Capabilities{ReadBack: true},
+		readErr: errors.Join(ErrNotSent, &IdentityError{What: "serial", Want: "a", Got: "b"})}
+	_, err := SwitchOff(t.Context(), o, Policy{Deadline: 20 * time.Millisecond, Poll: time.Millisecond})
+	require.ErrorIs(t, err, ErrNotReached)
+	require.NotErrorIs(t, err, ErrNotSent)
+	var id *IdentityError
+	require.ErrorAs(t, err, &id, "its cause is still there")
+}
