@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"plugpull/internal/database/mysql"
+	"plugpull/internal/secretfile"
 	"plugpull/internal/usage"
 )
 
@@ -54,7 +55,7 @@ func parseDSN(text string, passwordAllowed bool, passwordFile string) (mysql.DSN
 		if dsn.HasPassword() {
 			return dsn, usage.Errorf("there is a password in the DSN and one in %s: give one of the two", passwordFile)
 		}
-		p, err := mysql.ReadPasswordFile(passwordFile)
+		p, err := secretfile.Read(passwordFile)
 		if err != nil {
 			return dsn, usage.Wrap(err)
 		}

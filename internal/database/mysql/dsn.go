@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,9 +39,6 @@ const (
 	DefaultPort           = 3306
 	DefaultConnectTimeout = 10 * time.Second
 )
-
-// maxPassword bounds what ReadPasswordFile reads, in bytes.
-const maxPassword = 4096
 
 var errDSNForm = errors.New("want mysql://USER@HOST[:PORT][/SCHEMA][?tls=…&socket=…], with any of @ : / ? # % within a part percent-encoded")
 
@@ -238,32 +234,3 @@ func (d DSN) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, d.String()) 
 
 // LogValue implements slog.LogValuer.
 func (d DSN) LogValue() slog.Value { return slog.StringValue(d.String()) }
-
-// ReadPasswordFile returns the contents of a file without one newline at its
-// end. It refuses a file that the group or others may read, write or execute.
-func ReadPasswordFile(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("password file: %w", err)
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return "", fmt.Errorf("password file: %w", err)
-	}
-	if !st.Mode().IsRegular() {
-		return "", fmt.Errorf("password file %s is not a regular file", path)
-	}
-	if st.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("password file %s has mode %04o: others can reach it; chmod 600 it", path, st.Mode().Perm())
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxPassword+1))
-	if err != nil {
-		return "", fmt.Errorf("password file: %w", err)
-	}
-	if len(b) > maxPassword {
-		return "", fmt.Errorf("password file %s is longer than %d bytes", path, maxPassword)
-	}
-	s := strings.TrimSuffix(string(b), "\n")
-	return strings.TrimSuffix(s, "\r"), nil
-}

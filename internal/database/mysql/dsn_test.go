@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -121,39 +118,6 @@ func TestErrorsDoNotQuoteAnUnencodedPassword(t *testing.T) {
 			assert.NotContains(t, err.Error(), "hunter", in)
 		}
 	}
-}
-
-func TestReadPasswordFile(t *testing.T) {
-	write := func(text string, mode os.FileMode) string {
-		path := filepath.Join(t.TempDir(), "pw")
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		require.NoError(t, os.Chmod(path, mode))
-		return path
-	}
-	for name, c := range map[string]struct {
-		text, want string
-		mode       os.FileMode
-		fails      bool
-	}{
-		"newline":        {"secret\n", "secret", 0o600, false},
-		"two newlines":   {"secret\n\n", "secret\n", 0o400, false},
-		"spaces kept":    {" secret ", " secret ", 0o600, false},
-		"CRLF":           {"secret\r\n", "secret", 0o600, false},
-		"group may read": {"secret", "", 0o640, true},
-		"others may":     {"secret", "", 0o604, true},
-		"too long":       {strings.Repeat("x", maxPassword+1), "", 0o600, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := ReadPasswordFile(write(c.text, c.mode))
-			assert.Equal(t, c.fails, err != nil)
-			assert.Equal(t, c.want, got)
-			if err != nil {
-				assert.NotContains(t, err.Error(), "secret")
-			}
-		})
-	}
-	_, err := ReadPasswordFile(t.TempDir())
-	assert.Error(t, err, "a folder")
 }
 
 func FuzzParseDSN(f *testing.F) {
