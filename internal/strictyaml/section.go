@@ -70,6 +70,9 @@ func (s *Section) Keys() []string {
 // Know asks for keys without reading them.
 func (s *Section) Know(keys ...string) { s.known = append(s.known, keys...) }
 
+// Known reports whether somebody has asked for the key.
+func (s *Section) Known(key string) bool { return slices.Contains(s.known, key) }
+
 // Require reports a key that is missing; it does not ask for it.
 func (s *Section) Require(key, want string) {
 	if !s.Has(key) {
@@ -112,6 +115,31 @@ func (s *Section) Sub(key string) *Section {
 	sub.line = s.keyLine(key)
 	return sub
 }
+
+// Subs opens each section of a list, none where the key is missing. Who opens them calls
+// Done on each.
+func (s *Section) Subs(key string) []*Section {
+	const want = "a list of sections of keys and values"
+	n := s.get(key, yaml.SequenceNode, want)
+	if n == nil {
+		return nil
+	}
+	var list []*Section
+	for i, item := range n.Content {
+		if !is(item, yaml.MappingNode) {
+			s.d.problem(item.Line, s.full(key), "%s in the list, want %s", kindName(item), want)
+			continue
+		}
+		list = append(list, s.d.section(item, fmt.Sprintf("%s[%d]", s.full(key), i+1)))
+	}
+	if len(n.Content) == 0 {
+		s.Problem(key, "an empty list, want %s", want)
+	}
+	return list
+}
+
+// Line returns where a key stands in the file, or where the section begins when it is missing.
+func (s *Section) Line(key string) int { return s.keyLine(key) }
 
 // Plain returns a value as it stands in the file where it is a plain one; it reports
 // nothing and does not ask for the key.

@@ -1,0 +1,233 @@
+package wiring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"plugpull/internal/clock"
+	"plugpull/powerctl"
+)
+
+// Plan says how to prove a wiring, or to measure it.
+type Plan struct {
+	Outlet  powerctl.Outlet
+	Witness *Witness
+	Policy  powerctl.Policy
+	// Dark bounds the wait for the host to go silent after off was read back; Boot that for its
+	// answer after on.
+	Dark, Boot time.Duration
+	// Say is told each step as it ends; nil for nobody.
+	Say func(string)
+}
+
+// Cut is one off as the outlet and the witness saw it.
+type Cut struct {
+	Result powerctl.Result `json:"result"`
+	// LastAnswer is when the witness last answered, FirstSilence when the first question was
+	// asked that was never answered: the host went dark between them.
+	LastAnswer   clock.Instant `json:"last_answer"`
+	FirstSilence clock.Instant `json:"first_silence"`
+	// Back is when the host answered again.
+	Back clock.Instant `json:"back,omitempty"`
+}
+
+// Dark bounds the time from the command to the dark host.
+func (c Cut) Dark() (least, most time.Duration) {
+	return max(0, c.LastAnswer.Sub(c.Result.Commanded)), c.FirstSilence.Sub(c.Result.Commanded)
+}
+
+// NotWiredError: off did not make the host vanish.
+type NotWiredError struct {
+	Witness string
+	After   time.Duration
+}
+
+func (e *NotWiredError) Error() string {
+	return fmt.Sprintf("the outlet reads off, and %s still answers %v later: it is another outlet's host, or has a second supply (make a group of its feeds)",
+		e.Witness, e.After.Round(time.Millisecond))
+}
+
+// NotBackError: the host did not answer again after on.
+type NotBackError struct {
+	Witness string
+	After   time.Duration
+}
+
+func (e *NotBackError) Error() string {
+	return fmt.Sprintf("the outlet was switched on, and %s does not answer within %v: see that the host starts by itself when power returns",
+		e.Witness, e.After)
+}
+
+// silences is how many questions in a row stay unanswered before a host is called dark: one lost
+// packet is no cut.
+const silences = 3
+
+// Once cuts the power of a host that answers, sees it go dark, switches on again and waits for
+// its answer. A *NotWiredError or *NotBackError says what failed; power is on again in
+// the first case too, unless switching on failed. It blocks for about Boot + Dark + the least
+// time off. A command that was sent is always followed by an on, also when ctx ends.
+func (p *Plan) Once(ctx context.Context) (Cut, error) {
+	if err := p.begin(ctx); err != nil {
+		return Cut{}, err
+	}
+	watched, stop := context.WithCancel(ctx)
+	sight := make(chan watch, 1)
+	go func() { sight <- p.watch(watched) }()
+	res, err := powerctl.SwitchOff(ctx, p.Outlet, p.Policy)
+	cut := Cut{Result: res}
+	if err != nil && !errors.Is(err, powerctl.ErrNoReadBack) {
+		stop()
+		<-sight
+		if errors.Is(err, powerctl.ErrNotSent) {
+			return cut, fmt.Errorf("switch off: %w", err)
+		}
+		return cut, errors.Join(fmt.Errorf("switch off: %w", err), p.on(context.WithoutCancel(ctx)))
+	}
+	p.say("off")
+	began := clock.Now()
+	var seen watch
+	timeout := time.NewTimer(p.Dark)
+	defer timeout.Stop()
+	select {
+	case seen = <-sight:
+		stop()
+	case <-timeout.C:
+		stop()
+		seen = <-sight
+	}
+	cut.LastAnswer, cut.FirstSilence = seen.answer, seen.silence
+	if !seen.dark {
+		err := seen.err
+		if err == nil && ctx.Err() != nil {
+			err = fmt.Errorf("interrupted while the outlet was off, which is why it is switched on: %w", ctx.Err())
+		}
+		if err == nil {
+			err = &NotWiredError{p.Witness.String(), clock.Now().Sub(began)}
+		}
+		return cut, errors.Join(err, p.on(context.WithoutCancel(ctx)))
+	}
+	if seen.silence < res.Commanded {
+		early := fmt.Errorf("%s fell silent before the outlet was switched, so that nothing is shown: try again", p.Witness)
+		return cut, errors.Join(early, p.on(context.WithoutCancel(ctx)))
+	}
+	p.say("%s is silent", p.Witness)
+	if err := p.on(context.WithoutCancel(ctx)); err != nil {
+		return cut, err
+	}
+	p.say("on")
+	if err := p.await(ctx, p.Boot); err != nil {
+		return cut, err
+	}
+	cut.Back = clock.Now()
+	p.say("%s answers again", p.Witness)
+	return cut, nil
+}
+
+// begin has the host up before it is cut.
+func (p *Plan) begin(ctx context.Context) error {
+	if p.Outlet.Capabilities().ReadBack {
+		r, err := p.Outlet.State(ctx)
+		if err != nil {
+			return fmt.Errorf("read the outlet before the cut: %w", err)
+		}
+		if r.State != powerctl.On {
+			p.say("the outlet reads %s: switching it on", r.State)
+			if err := p.on(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	err := p.await(ctx, p.Boot)
+	var not *NotBackError
+	if errors.As(err, &not) {
+		return fmt.Errorf("%s does not answer within %v while the outlet is on: nothing was cut", p.Witness, p.Boot)
+	}
+	if err != nil {
+		return fmt.Errorf("before the cut: %w", err)
+	}
+	p.say("%s answers", p.Witness)
+	return nil
+}
+
+func (p *Plan) say(format string, args ...any) {
+	if p.Say != nil {
+		p.Say(fmt.Sprintf(format, args...))
+	}
+}
+
+func (p *Plan) on(ctx context.Context) error {
+	if err := powerctl.Settle(ctx, p.Outlet, p.Policy, true); err != nil {
+		return fmt.Errorf("switch on: %w", err)
+	}
+	return nil
+}
+
+// await waits for an answer.
+func (p *Plan) await(ctx context.Context, most time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for {
+		err := p.Witness.Ask(limited)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, ErrCannotAsk):
+			return err
+		}
+		if !rest(limited, p.Witness.Every) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return &NotBackError{p.Witness.String(), most}
+		}
+	}
+}
+
+// watch is what the witness saw of a cut.
+type watch struct {
+	answer, silence clock.Instant
+	dark            bool
+	err             error // of the witness itself
+}
+
+// watch asks on and on until nobody answers any more, or ctx is done.
+func (p *Plan) watch(ctx context.Context) watch {
+	var w watch
+	for missed := 0; ; {
+		asked := clock.Now()
+		err := p.Witness.Ask(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return w
+		case errors.Is(err, ErrCannotAsk):
+			w.err = err
+			return w
+		case err == nil:
+			w.answer, missed = clock.Now(), 0
+		default:
+			if missed++; missed == 1 {
+				w.silence = asked
+			}
+			if missed == silences {
+				w.dark = true
+				return w
+			}
+		}
+		if !rest(ctx, p.Witness.Every) {
+			return w
+		}
+	}
+}
+
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
