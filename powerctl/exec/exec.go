@@ -8,8 +8,6 @@ package exec
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,12 +33,15 @@ type Config struct {
 	State []string
 	// Identify, optional, prints one line that is the device's and no other's.
 	Identify []string
+	// Pin, optional, is the line that Identify must print, without white space around it. It
+	// is asked for before every other command: on a mismatch that command is not run.
+	Pin string
 	// Timeout bounds each command.
 	Timeout time.Duration
 	Class   powerctl.Class
 }
 
-// Outlet implements powerctl.Outlet.
+// Outlet implements powerctl.Outlet and Planner.
 type Outlet struct{ c Config }
 
 // New checks the configuration; it runs nothing.
@@ -58,6 +59,12 @@ func New(c Config) (*Outlet, error) {
 			errs = append(errs, fmt.Errorf("the %s command has no program", cmd.what))
 		}
 	}
+	if c.Pin != "" && len(c.Identify) == 0 {
+		errs = append(errs, errors.New("the pin needs an identify command"))
+	}
+	if c.Pin != "" && !isLine(c.Pin) {
+		errs = append(errs, fmt.Errorf("the pin %.40q is not one line without white space around it", c.Pin))
+	}
 	if c.Timeout <= 0 {
 		errs = append(errs, errors.New("the timeout is missing"))
 	}
@@ -69,7 +76,7 @@ func New(c Config) (*Outlet, error) {
 
 // Capabilities implements powerctl.Outlet.
 func (o *Outlet) Capabilities() powerctl.Capabilities {
-	return powerctl.Capabilities{ReadBack: len(o.c.State) > 0, Class: o.c.Class}
+	return powerctl.Capabilities{ReadBack: len(o.c.State) > 0, Class: o.c.Class, Tried: powerctl.TriedOwn}
 }
 
 // Off runs the off command. It does not read back.
@@ -83,6 +90,9 @@ func (o *Outlet) On(ctx context.Context) (powerctl.Result, error) {
 }
 
 func (o *Outlet) command(ctx context.Context, op string, argv []string) (powerctl.Result, error) {
+	if err := o.verify(ctx, op); err != nil {
+		return powerctl.Result{}, fmt.Errorf("%w: %w", powerctl.ErrNotSent, err)
+	}
 	res := powerctl.Result{Commanded: clock.Now()}
 	if _, err := o.run(ctx, op, argv); err != nil {
 		if errors.Is(err, powerctl.ErrNotSent) {
@@ -98,6 +108,9 @@ func (o *Outlet) command(ctx context.Context, op string, argv []string) (powerct
 func (o *Outlet) State(ctx context.Context) (powerctl.Result, error) {
 	if len(o.c.State) == 0 {
 		return powerctl.Result{}, &powerctl.OpError{Op: "state", Outlet: o.c.Name, Step: "read the state", Err: powerctl.ErrNoReadBack}
+	}
+	if err := o.verify(ctx, "state"); err != nil {
+		return powerctl.Result{}, err
 	}
 	out, err := o.run(ctx, "state", o.c.State)
 	res := powerctl.Result{Raw: out.text()}
@@ -120,31 +133,6 @@ func parse(text string) powerctl.State {
 		return powerctl.Unknown
 	}
 	return s
-}
-
-// Identify runs the identify command. Without one the device is told by a
-// digest of the off command, so that the same command means the same outlet.
-func (o *Outlet) Identify(ctx context.Context) (powerctl.Identity, error) {
-	id := powerctl.Identity{Driver: "exec", Name: o.c.Name}
-	if len(o.c.Identify) == 0 {
-		sum := sha256.Sum256([]byte(strings.Join(o.c.Off, "\x00")))
-		// Short on purpose: it tells outlets apart and gives no argument away.
-		id.Device = "off command " + hex.EncodeToString(sum[:4])
-		return id, nil
-	}
-	out, err := o.run(ctx, "identify", o.c.Identify)
-	if err != nil {
-		return powerctl.Identity{}, err
-	}
-	line := strings.TrimSpace(out.text())
-	if line == "" || out.cut || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return powerctl.Identity{}, &powerctl.OpError{
-			Op: "identify", Outlet: o.c.Name, Step: "read what " + filepath.Base(o.c.Identify[0]) + " printed",
-			Err: fmt.Errorf("got %q, want one line", line),
-		}
-	}
-	id.Device = line
-	return id, nil
 }
 
 // killDelay is how long a command that was killed, or ended, may go on holding

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,7 @@ import (
 const device = `#!/bin/sh
 cd "${0%/*}" && mkfifo "answer.$$" && echo "$1 $$" >ask && read -r code <"answer.$$" || exit 99
 cat "print.$$"
+[ "$code" = reset ] && kill -9 "$$"
 [ "$code" = 0 ] || echo "the relay board does not answer" >&2
 exit "$code"
 `
@@ -88,23 +90,39 @@ func answer(word string, d *powertest.Device) (text, code string) {
 		}
 	case "identify":
 		text = "relay board 4711\n"
+		if d.Other() {
+			text = "relay board 4712\n"
+		}
 	}
 	switch {
 	case a.Silent:
 		return "", ""
+	case a.Busy:
+		return text, "75\n" // EX_TEMPFAIL
+	case a.Reset: // the program dies of it
+		return text, "reset\n"
 	case a.Failed:
 		return text, "3\n"
 	}
 	return text, "0\n"
 }
 
-func harness(t *testing.T, withState bool) powertest.Harness {
+// faults: a program's output is its own, so that nothing strays into it.
+func faults(leftOut ...powertest.Fault) []powertest.Fault {
+	leftOut = append(leftOut, powertest.LateAnswer, powertest.Echo)
+	return slices.DeleteFunc(powertest.Faults(), func(f powertest.Fault) bool { return slices.Contains(leftOut, f) })
+}
+
+func harness(t *testing.T, withState bool, pin string, faults []powertest.Fault) powertest.Harness {
 	d := powertest.NewDevice()
 	path := serve(t, d)
 	command := func(word string) []string { return []string{path, word} }
 	c := Config{Name: "A3", Off: command("off"), On: command("on"), Timeout: time.Minute, Class: powerctl.Mains}
 	if withState {
-		c.State, c.Identify = command("state"), command("identify")
+		c.State = command("state")
+	}
+	if withState || pin != "" {
+		c.Identify, c.Pin = command("identify"), pin
 	}
 	o, err := New(c)
 	require.NoError(t, err)
@@ -112,15 +130,68 @@ func harness(t *testing.T, withState bool) powertest.Harness {
 		Outlet: powertest.ShortSilence(o, d), Device: d,
 		Policy:   powerctl.Policy{Deadline: time.Minute, Poll: 5 * time.Millisecond},
 		Patience: 300 * time.Millisecond,
+		Faults:   faults,
 	}
 }
 
 func TestConformance(t *testing.T) {
-	powertest.Run(t, func(t *testing.T) powertest.Harness { return harness(t, true) })
+	t.Parallel()
+	powertest.Run(t, func(t *testing.T) powertest.Harness { return harness(t, true, "", faults(powertest.WrongDevice)) })
 }
 
 func TestConformanceWithoutState(t *testing.T) {
-	powertest.Run(t, func(t *testing.T) powertest.Harness { return harness(t, false) })
+	t.Parallel()
+	// Nobody looks, and so nobody sees what somebody else did.
+	can := faults(powertest.WrongDevice, powertest.TakenBack, powertest.TakenLater)
+	powertest.Run(t, func(t *testing.T) powertest.Harness { return harness(t, false, "", can) })
+}
+
+func TestConformanceWithPin(t *testing.T) {
+	t.Parallel()
+	can := []powertest.Fault{powertest.None, powertest.LostReply, powertest.WrongDevice}
+	for _, withState := range []bool{true, false} {
+		powertest.Run(t, func(t *testing.T) powertest.Harness { return harness(t, withState, "relay board 4711", can) })
+	}
+}
+
+// What cannot be verified is not switched, and not read.
+func TestNothingRunsWithoutThePinnedIdentity(t *testing.T) {
+	for name, body := range map[string]string{"fails": "echo 4711; exit 1", "two lines": "echo 4711; echo 4711", "more": "echo 4711 4712", "nothing": "true"} {
+		t.Run(name, func(t *testing.T) {
+			ran := filepath.Join(t.TempDir(), "ran")
+			touch := script(t, "touch "+ran+"\necho off\n")
+			o := outlet(t, Config{Off: touch, State: touch, Identify: script(t, body), Pin: "4711"})
+			res, err := o.Off(t.Context())
+			require.ErrorIs(t, err, powerctl.ErrNotSent)
+			var op *powerctl.OpError
+			require.ErrorAs(t, err, &op)
+			require.Equal(t, "off", op.Op)
+			require.Zero(t, res)
+			res, err = o.State(t.Context())
+			require.Error(t, err)
+			require.Zero(t, res)
+			require.NoFileExists(t, ran)
+		})
+	}
+}
+
+func TestPins(t *testing.T) {
+	o := outlet(t, Config{Identify: script(t, "echo ' 4712 '"), Pin: "4711"})
+	got, err := o.Pins(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"identity": "4712"}, got)
+	_, err = o.Identify(t.Context())
+	require.EqualError(t, err, `outlet "A3": identify: verify which device answers: wrong device: the pinned identity is "4711", this one says "4712"`)
+	got, err = outlet(t, Config{}).Pins(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, got)
+}
+
+func TestPlanCountsArguments(t *testing.T) {
+	o, err := New(Config{Name: "A3", Off: []string{"/opt/pdu", "-p", "hunter2"}, On: []string{"pdu-on"}, Identify: []string{"who", "hunter2"}, Pin: "4711", Timeout: 1})
+	require.NoError(t, err)
+	require.Equal(t, []string{`run "who" with 1 argument; it must print "4711"`, `run "/opt/pdu" with 2 arguments`}, o.Plan(false))
+	require.Equal(t, `run "pdu-on" without arguments`, o.Plan(true)[1])
 }
 
 func TestParseKnowsFiveWords(t *testing.T) {
@@ -246,6 +317,7 @@ func TestIdentifyTellsOutletsApart(t *testing.T) {
 }
 
 func TestNewReportsEverything(t *testing.T) {
-	_, err := New(Config{On: []string{""}})
-	require.EqualError(t, err, "exec outlet: the outlet's name is missing\nthe off command has no program\nthe on command has no program\nthe timeout is missing")
+	_, err := New(Config{On: []string{""}, Pin: "4711\n"})
+	require.EqualError(t, err, "exec outlet: the outlet's name is missing\nthe off command has no program\nthe on command has no program\n"+
+		"the pin needs an identify command\nthe pin \"4711\\n\" is not one line without white space around it\nthe timeout is missing")
 }

@@ -135,6 +135,12 @@ func (h *handle) command(report []byte, on, off byte) (int, error) {
 		state = powerctl.On
 	}
 	switch a := h.device.Switch(state); {
+	case a.Busy: // it stalls
+		return 0, os.NewSyscallError("ioctl", unix.EPIPE)
+	case a.Reset: // it is pulled out and plugged in again
+		again := *h.board
+		h.bus.replug(h.board, &again)
+		return 0, os.NewSyscallError("ioctl", unix.ENODEV)
 	case a.Failed:
 		return 0, os.NewSyscallError("ioctl", unix.EPROTO)
 	case a.Silent:
@@ -167,11 +173,22 @@ func (h *handle) getFeature(report []byte) (int, error) {
 	if h.answer != nil {
 		data = h.answer
 	}
+	data = h.device.Outgoing(h.lastSent(), data)[0]
 	// The kernel puts the number before the data of report 0 only.
 	if report[0] == 0 {
 		return 1 + copy(report[1:], data), nil
 	}
 	return copy(report, data), nil
+}
+
+// lastSent is the data of the last report that was set.
+func (h *handle) lastSent() []byte {
+	h.bus.mu.Lock()
+	defer h.bus.mu.Unlock()
+	if len(h.sent) == 0 {
+		return nil
+	}
+	return h.sent[len(h.sent)-1][1:]
 }
 
 func (h *handle) pulledIn(s powerctl.State) bool {

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"plugpull/powerctl"
 )
 
 // reach returns the board, which stays open: an open file is bound to what was
@@ -47,7 +50,7 @@ func (o *Outlet) find() (node, error) {
 		return nil, err
 	}
 	var found node
-	var corrupt []string
+	var others, corrupt []string
 	for _, d := range devices {
 		n, serial, err := o.look(d)
 		switch {
@@ -60,8 +63,11 @@ func (o *Outlet) find() (node, error) {
 			continue
 		case serial == o.c.Serial:
 			err = fmt.Errorf("%s: %w: %q", d.name, ErrAmbiguous, serial)
-		case !printable(serial):
-			corrupt = append(corrupt, serial)
+		default:
+			others = append(others, serial)
+			if !printable(serial) {
+				corrupt = append(corrupt, serial)
+			}
 		}
 		if n != nil {
 			n.close()
@@ -74,6 +80,9 @@ func (o *Outlet) find() (node, error) {
 		return found, nil
 	}
 	err = fmt.Errorf("%w: %q", ErrNotFound, o.c.Serial)
+	if len(others) > 0 {
+		err = fmt.Errorf("%w: %w", ErrNotFound, &powerctl.IdentityError{What: "serial", Want: o.c.Serial, Got: strings.Join(others, ", ")})
+	}
 	if len(corrupt) > 0 {
 		err = fmt.Errorf("%w, but there are boards with a corrupt serial (%q): give them a new one with usbrelay", err, corrupt)
 	}

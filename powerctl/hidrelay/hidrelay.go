@@ -55,19 +55,18 @@ type Config struct {
 
 // Errors, for errors.Is.
 var (
-	// ErrNotFound: no board has the serial.
+	// ErrNotFound: no board has the serial. Where others are plugged in it comes with a
+	// *powerctl.IdentityError that says theirs.
 	ErrNotFound = errors.New("no relay board has this serial")
 	// ErrAmbiguous: two boards have the same serial.
 	ErrAmbiguous = errors.New("two relay boards have this serial")
 	// ErrNoSuchRelay: the board has fewer relays.
 	ErrNoSuchRelay = errors.New("the board has no such relay")
-	// ErrWrongDevice: the board has got another serial since it was found.
-	ErrWrongDevice = errors.New("the board has another serial than the pinned one")
 	// ErrShort: the kernel took or gave a report of another length.
 	ErrShort = errors.New("a report of another length")
 )
 
-// Outlet implements powerctl.Outlet.
+// Outlet implements powerctl.Outlet and Planner.
 type Outlet struct {
 	c    Config
 	sys  system
@@ -101,9 +100,12 @@ func newOutlet(c Config, sys system) (*Outlet, error) {
 	return o, nil
 }
 
+// Tried says against what the driver was run.
+const Tried = powerctl.TriedSimulator
+
 // Capabilities implements powerctl.Outlet.
 func (o *Outlet) Capabilities() powerctl.Capabilities {
-	return powerctl.Capabilities{ReadBack: o.c.Model == USBRelay, Class: o.c.Class}
+	return powerctl.Capabilities{ReadBack: o.c.Model == USBRelay, Class: o.c.Class, Tried: Tried}
 }
 
 // Close gives the board back. It waits for a call that ended before the kernel
@@ -194,33 +196,6 @@ func (o *Outlet) State(ctx context.Context) (powerctl.Result, error) {
 		res.Observed = clock.Now()
 	}
 	return res, nil
-}
-
-// Identify asks the board for its serial again, and says which contact the power goes through.
-func (o *Outlet) Identify(ctx context.Context) (powerctl.Identity, error) {
-	var i info
-	_, err := o.call(ctx, func(func() bool) error {
-		n, err := o.reach()
-		if err != nil {
-			return err
-		}
-		if i, err = n.info(); err != nil {
-			return err
-		}
-		serial := i.uniq
-		if o.c.Model == USBRelay {
-			serial, err = o.askSerial(n)
-		}
-		if err == nil && serial != o.c.Serial {
-			err = fmt.Errorf("%w: got %q, want %q", ErrWrongDevice, serial, o.c.Serial)
-		}
-		return err
-	})
-	if err != nil {
-		return powerctl.Identity{}, o.fail("identify", "ask the board who it is", err)
-	}
-	device := fmt.Sprintf("%04x:%04x %s serial %s, relay %d, %s", i.vendor, i.product, i.name, o.c.Serial, o.c.Relay, o.c.Contact)
-	return powerctl.Identity{Driver: "hidrelay", Device: device, Name: o.c.Name}, nil
 }
 
 func (o *Outlet) fail(op, step string, err error) error {

@@ -2,6 +2,7 @@ package hidrelay
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -13,11 +14,16 @@ import (
 	"plugpull/powerctl/powertest"
 )
 
-// faults: the report knows no busy relay and no faulty one.
-var faults = []powertest.Fault{
+// silent are the faults of the clone, which cannot be read.
+var silent = []powertest.Fault{
 	powertest.None, powertest.StaleReads, powertest.UnknownReads, powertest.GarbageReads, powertest.FailedReads, powertest.StuckOn, powertest.StuckOff,
-	powertest.Slow, powertest.LostReply, powertest.LostCommand, powertest.NoAnswer,
+	powertest.Slow, powertest.LostReply, powertest.LostCommand, powertest.NoAnswer, powertest.Busy, powertest.Reset, powertest.TakenBack,
+	powertest.TakenLater, powertest.WrongDevice,
 }
+
+// faults: the report knows no busy relay and no faulty one. The kernel takes an answer from the
+// request's own control transfer; a board may well answer with what it was sent.
+var faults = append([]powertest.Fault{powertest.Echo}, silent...)
 
 func TestConformance(t *testing.T) {
 	for name, change := range map[string]func(*board){
@@ -31,13 +37,20 @@ func TestConformance(t *testing.T) {
 			powertest.Run(t, func(t *testing.T) powertest.Harness {
 				b := usbRelay("hidraw0", "USBRelay2", "6QMBS")
 				change(b)
-				o := start(t, &bus{boards: []*board{b}}, b.oc)
+				machine := &bus{boards: []*board{b}}
+				o := start(t, machine, b.oc)
 				// The board is found before it misbehaves: one that cannot say its serial is not
 				// switched, which TestBoardThatCannotSayItsSerialIsNotSwitched is about.
 				_, err := o.Identify(t.Context())
 				require.NoError(t, err)
+				other := *b
+				other.serial, other.info.uniq = "6QMBT", "A0002"
+				can := faults
+				if b.oc.Model == HIDRelay {
+					can = silent
+				}
 				return powertest.Harness{
-					Outlet: o, Device: b.device, Faults: faults,
+					Outlet: o, Device: b.device, Faults: can, Swap: func() { machine.replug(b, &other) },
 					Policy: powerctl.Policy{Deadline: time.Minute, Poll: 2 * time.Millisecond}, Patience: 50 * time.Millisecond,
 				}
 			})
@@ -122,6 +135,7 @@ func TestReplugged(t *testing.T) {
 	machine.replug(second, stranger)
 	_, err = o.Off(t.Context())
 	require.ErrorIs(t, err, ErrNotFound)
+	require.EqualError(t, err, `outlet "A3": off: command the relay: the command was not sent: find the board: no relay board has this serial: wrong device: the pinned serial is "6QMBS", this one says "6QMBT"`)
 	require.ErrorIs(t, err, powerctl.ErrNotSent)
 	require.Empty(t, stranger.sent)
 	machine.replug(stranger, nil)
@@ -155,7 +169,44 @@ func TestSerialThatChangesIsNoticed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, powerctl.Unknown, res.State)
 	_, err = o.Identify(t.Context())
-	require.ErrorIs(t, err, ErrWrongDevice)
+	var wrong *powerctl.IdentityError
+	require.ErrorAs(t, err, &wrong)
+	require.Equal(t, powerctl.IdentityError{What: "serial", Want: "6QMBS"}, *wrong)
+}
+
+func TestPins(t *testing.T) {
+	for _, b := range []*board{usbRelay("hidraw0", "USBRelay2", "6QMBS"), clone("A0001")} {
+		machine := &bus{boards: []*board{b}}
+		got, err := start(t, machine, b.oc).Pins(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"serial": b.oc.Serial}, got)
+		c := b.oc
+		c.Serial = "other"
+		_, err = start(t, machine, c).Pins(t.Context())
+		require.ErrorIs(t, err, ErrNotFound)
+		var wrong *powerctl.IdentityError
+		require.ErrorAs(t, err, &wrong)
+		require.Equal(t, powerctl.IdentityError{What: "serial", Want: "other", Got: b.oc.Serial}, *wrong, "so that a user can pin it")
+	}
+}
+
+// What was planned is what arrives.
+func TestPlan(t *testing.T) {
+	nc := usbRelay("hidraw0", "USBRelay2", "6QMBS")
+	nc.oc.Contact, nc.oc.Relay = powerctl.NormallyClosed, 2
+	for want, b := range map[string]*board{
+		`set feature report 00 ff 02 00 00 00 00 00 00 to the board with the serial "6QMBS"`:  nc,
+		`write output report 00 01 00 00 00 00 00 00 00 to the board with the serial "A0001"`: clone("A0001"),
+	} {
+		o := start(t, &bus{boards: []*board{b}}, b.oc)
+		plan := o.Plan(false)
+		require.Len(t, plan, 2)
+		require.Equal(t, want, plan[1])
+		_, err := o.Off(t.Context())
+		require.NoError(t, err)
+		require.Len(t, b.sent, 1)
+		require.Contains(t, want, fmt.Sprintf(" % x ", b.sent[0]))
+	}
 }
 
 // held blocks one kind of request until it is let go.

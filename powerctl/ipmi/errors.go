@@ -46,27 +46,13 @@ func (e *CompletionError) Error() string {
 
 // IPMI 2.0, table 5-2; those that are seen in practice.
 var completionTexts = map[byte]string{
-	codeBusy: "busy", 0xc1: "command not supported", codeTimeout: "timed out", 0xcb: "not present", 0xcc: "invalid data",
+	codeBusy: "busy", notSupported: "command not supported", codeTimeout: "timed out", 0xcb: "not present", 0xcc: "invalid data",
 	0xce: "no response possible", 0xd2: "the BMC is starting", 0xd3: "destination unavailable", 0xd4: "insufficient privilege",
 	0xd5: "not possible in the present state", 0xff: "unspecified error",
 }
 
 const (
-	codeBusy    = 0xc0
-	codeTimeout = 0xc3
+	codeBusy     = 0xc0
+	notSupported = 0xc1
+	codeTimeout  = 0xc3
 )
-
-// IdentityError: the BMC that answers is not the pinned one. Nothing was sent
-// to its chassis.
-type IdentityError struct {
-	Field string // guid or serial
-	Want  string // as pinned
-	Got   string // empty when the BMC does not say
-}
-
-func (e *IdentityError) Error() string {
-	if e.Got == "" {
-		return fmt.Sprintf("the pinned %s is %q, and the BMC does not tell its own", e.Field, e.Want)
-	}
-	return fmt.Sprintf("the pinned %s is %q, and this BMC's is %q", e.Field, e.Want, e.Got)
-}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"plugpull/powerctl"
 )
 
 // device is what a BMC says of itself. guid and serial are empty where it does not say.
@@ -65,7 +67,7 @@ func (s *session) verify(ctx context.Context, p Pin) error {
 			return err
 		}
 		if got == "" || !pinned.same(got, pinned.want) {
-			return &IdentityError{Field: pinned.field, Want: pinned.want, Got: got}
+			return &powerctl.IdentityError{What: pinned.field, Want: pinned.want, Got: got}
 		}
 	}
 	return nil
@@ -101,7 +103,7 @@ func absent(err error) bool {
 		return false
 	}
 	switch ce.Code {
-	case 0xc1, 0xc2, 0xc9, 0xcb, 0xcc, 0xcd, 0xd4, 0xd6:
+	case notSupported, 0xc2, 0xc9, 0xcb, 0xcc, 0xcd, 0xd4, 0xd6:
 		return true
 	}
 	return false

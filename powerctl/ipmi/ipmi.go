@@ -58,7 +58,7 @@ type Pin struct {
 	Serial string // of the product, else the board, else the chassis. Not every BMC can read it while the chassis is off
 }
 
-// Outlet implements powerctl.Outlet. Every method opens a session of its own
+// Outlet implements powerctl.Outlet, Planner and Warner. Every method opens a session of its own
 // and closes it.
 type Outlet struct{ c Config }
 
@@ -104,9 +104,13 @@ func New(c Config) (*Outlet, error) {
 	return &Outlet{c: c}, nil
 }
 
-// Capabilities implements powerctl.Outlet.
+// Tried says against what the driver was run.
+const Tried = powerctl.TriedPeer
+
+// Capabilities implements powerctl.Outlet. The peer is OpenIPMI's ipmi_sim, with cipher
+// suite 3; ipmitool talks both suites with this package's simulator.
 func (o *Outlet) Capabilities() powerctl.Capabilities {
-	return powerctl.Capabilities{ReadBack: true, Class: powerctl.Chassis}
+	return powerctl.Capabilities{ReadBack: true, Class: powerctl.Chassis, Tried: Tried}
 }
 
 // The values of Chassis Control that are ever sent (IPMI 2.0, table 28-4).
@@ -188,6 +192,16 @@ func (o *Outlet) Identify(ctx context.Context) (powerctl.Identity, error) {
 
 // with runs one exchange in a session of its own with the pinned BMC.
 func (o *Outlet) with(ctx context.Context, op string, exchange func(context.Context, *session) error) error {
+	return o.unverified(ctx, op, func(ctx context.Context, s *session) error {
+		if err := s.verify(ctx, o.c.Pin); err != nil {
+			return o.fail(op, "verify which BMC answers", err)
+		}
+		return exchange(ctx, s)
+	})
+}
+
+// unverified runs one exchange in a session with whichever BMC has the password.
+func (o *Outlet) unverified(ctx context.Context, op string, exchange func(context.Context, *session) error) error {
 	limited, cancel := context.WithTimeout(ctx, o.c.Timeout)
 	defer cancel()
 	if err := limited.Err(); err != nil {
@@ -199,9 +213,6 @@ func (o *Outlet) with(ctx context.Context, op string, exchange func(context.Cont
 	}
 	defer stop()
 	defer s.close()
-	if err := s.verify(limited, o.c.Pin); err != nil {
-		return o.fail(op, "verify which BMC answers", err)
-	}
 	return exchange(limited, s)
 }
 

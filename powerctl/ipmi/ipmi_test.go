@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,8 @@ func TestConformance(t *testing.T) {
 					Outlet: powertest.ShortSilence(b.outlet(t, nil), b.device), Device: b.device,
 					Policy:   powerctl.Policy{Deadline: time.Minute, Poll: 5 * time.Millisecond},
 					Patience: 100 * time.Millisecond,
+					// A datagram has no connection that could be cut.
+					Faults: slices.DeleteFunc(powertest.Faults(), func(f powertest.Fault) bool { return f == powertest.Reset }),
 				}
 			})
 		})
@@ -57,20 +60,20 @@ func policy() powerctl.Policy {
 func TestWrongBMCIsSentNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*bmc)
-		want   IdentityError
+		want   powerctl.IdentityError
 	}{
-		"guid":        {func(b *bmc) { b.guid[0]++ }, IdentityError{Field: "guid", Want: simGUIDText, Got: "20" + simGUIDText[2:]}},
-		"no guid":     {func(b *bmc) { b.guid = [16]byte{} }, IdentityError{Field: "guid", Want: simGUIDText}},
-		"guid denied": {func(b *bmc) { b.refuse[getSystemGUID.number] = 0xc1 }, IdentityError{Field: "guid", Want: simGUIDText}},
-		"serial":      {func(b *bmc) { b.fru = simFRU("SN-4712") }, IdentityError{Field: "serial", Want: simSerial, Got: "SN-4712"}},
-		"no serial":   {func(b *bmc) { b.refuse[getFRUInventory.number] = 0xcb }, IdentityError{Field: "serial", Want: simSerial}},
+		"guid":        {func(b *bmc) { b.guid[0]++ }, powerctl.IdentityError{What: "guid", Want: simGUIDText, Got: "20" + simGUIDText[2:]}},
+		"no guid":     {func(b *bmc) { b.guid = [16]byte{} }, powerctl.IdentityError{What: "guid", Want: simGUIDText}},
+		"guid denied": {func(b *bmc) { b.refuse[getSystemGUID.number] = 0xc1 }, powerctl.IdentityError{What: "guid", Want: simGUIDText}},
+		"serial":      {func(b *bmc) { b.fru = simFRU("SN-4712") }, powerctl.IdentityError{What: "serial", Want: simSerial, Got: "SN-4712"}},
+		"no serial":   {func(b *bmc) { b.refuse[getFRUInventory.number] = 0xcb }, powerctl.IdentityError{What: "serial", Want: simSerial}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := startBMC(t, SHA1)
 			b.change(c.change)
 			for _, want := range []func(context.Context, powerctl.Outlet, powerctl.Policy) (powerctl.Result, error){powerctl.SwitchOff, powerctl.SwitchOn} {
 				res, err := want(t.Context(), b.outlet(t, nil), policy())
-				var ie *IdentityError
+				var ie *powerctl.IdentityError
 				require.ErrorAs(t, err, &ie)
 				require.Equal(t, c.want, *ie)
 				require.ErrorIs(t, err, powerctl.ErrNotSent)
@@ -96,7 +99,7 @@ func TestSwappedAfterTheCommand(t *testing.T) {
 	b.device.Force(powerctl.Off)
 	b.change(func(b *bmc) { b.guid[15]++ })
 	_, err = o.State(t.Context())
-	var ie *IdentityError
+	var ie *powerctl.IdentityError
 	require.ErrorAs(t, err, &ie)
 }
 
@@ -167,14 +170,92 @@ func TestSerialOfTheBoard(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	b := startBMC(t, SHA256)
-	for policy, want := range map[byte][]Warning{0: nil, 1: {{LastState}}, 2: {{AlwaysOn}}, 3: {{UnknownPolicy}}} {
+	restores := func(how string) []powerctl.Warning {
+		return []powerctl.Warning{{Text: "the BMC switches the host on by itself when mains returns " + how}}
+	}
+	for policy, want := range map[byte][]powerctl.Warning{
+		0: nil, 1: restores("and it was on (restore policy last state)"), 2: restores("(restore policy always on)"),
+		3: {{Text: "the BMC does not say whether it switches the host on by itself when mains returns"}},
+	} {
 		b.change(func(b *bmc) { b.policy = policy })
 		got, err := b.outlet(t, nil).Warnings(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
 	require.Empty(t, b.device.Commands())
-	require.Contains(t, Warning{AlwaysOn}.String(), "always on")
+}
+
+func TestWatchdogThatRunsSwitches(t *testing.T) {
+	b := startBMC(t, SHA256)
+	for name, c := range map[string]struct {
+		answer   []byte
+		refuse   byte
+		text     string // empty: no warning
+		switches bool
+	}{
+		"stopped":           {answer: []byte{0x04, 3, 0, 0, 10, 0, 10, 0}},
+		"no action":         {answer: []byte{0x44, 0, 0, 0, 10, 0, 10, 0}},
+		"reset":             {answer: []byte{0x44, 1, 0, 0, 10, 0, 10, 0}, text: "its action is a reset"},
+		"something else":    {answer: []byte{0x44, 7, 0, 0, 10, 0, 10, 0}, text: "its action is unknown (7)", switches: true},
+		"power down":        {answer: []byte{0x44, 2, 0, 0, 10, 0, 10, 0}, text: "its action is power down", switches: true},
+		"power cycle":       {answer: []byte{0xc4, 0x13, 0, 0, 10, 0, 10, 0}, text: "its action is a power cycle", switches: true},
+		"too short":         {answer: []byte{0x44}, text: "cannot be read (44)"},
+		"there is none":     {refuse: 0xc1},
+		"never initialised": {refuse: 0x80, text: "cannot be read (get watchdog timer: completion code 0x80)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.change(func(b *bmc) { b.policy, b.watchdog, b.refuse[getWatchdog.number] = 0, c.answer, c.refuse })
+			got, err := b.outlet(t, nil).Warnings(t.Context())
+			require.NoError(t, err)
+			if c.text == "" {
+				require.Empty(t, got)
+				return
+			}
+			require.Len(t, got, 1)
+			require.Contains(t, got[0].Text, c.text)
+			require.Equal(t, c.switches, got[0].Switches)
+		})
+	}
+}
+
+func TestPinsAreWhatTheBMCSaysNow(t *testing.T) {
+	b := startBMC(t, SHA256)
+	o := b.outlet(t, func(c *Config) { c.Pin = Pin{GUID: strings.Repeat("ab", 16), Serial: "another"} })
+	got, err := o.Pins(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"guid": simGUIDText, "serial": simSerial}, got)
+	b.change(func(b *bmc) { b.guid, b.refuse[getFRUInventory.number] = [16]byte{}, 0xcb })
+	got, err = o.Pins(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, got)
+	_, err = o.Identify(t.Context())
+	require.Error(t, err, "the pins still hold")
+}
+
+// What was planned is what arrives.
+func TestPlan(t *testing.T) {
+	b := startBMC(t, SHA256)
+	o := b.outlet(t, nil)
+	to := " to " + o.c.Address
+	require.Equal(t, []string{
+		"Open Session (cipher suite 17)" + to, "RAKP 1 and RAKP 3" + to, "Set Session Privilege Level operator (0x03)" + to,
+		"Get System GUID" + to, "Get FRU Inventory Area Info and Read FRU Data of FRU 0 (serial)" + to,
+		"Chassis Control power down (0x00)" + to, "Close Session" + to,
+	}, o.Plan(false))
+	o = b.outlet(t, func(c *Config) { c.Pin = Pin{} })
+	require.Equal(t, "Chassis Control power up (0x01)"+to, o.Plan(true)[3])
+	_, err := o.On(t.Context())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.closed == 1
+	}, time.Minute, time.Millisecond)
+	var numbers []byte
+	for _, c := range b.log {
+		numbers = append(numbers, c.number)
+	}
+	require.Equal(t, []byte{setPrivilege.number, chassisControl.number, closeSession.number}, numbers)
 }
 
 func TestParseStatus(t *testing.T) {

@@ -69,6 +69,7 @@ var (
 	getSystemGUID    = command{"get system guid", 0x06, 0x37}
 	setPrivilege     = command{"set session privilege level", 0x06, 0x3b}
 	closeSession     = command{"close session", 0x06, 0x3c}
+	getWatchdog      = command{"get watchdog timer", 0x06, 0x25}
 	getChassisStatus = command{"get chassis status", 0x00, 0x01}
 	chassisControl   = command{"chassis control", 0x00, 0x02}
 	getFRUInventory  = command{"get fru inventory area info", 0x0a, 0x10}

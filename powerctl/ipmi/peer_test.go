@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -191,7 +192,16 @@ func TestAgreesWithIpmitoolOnOpenIPMI(t *testing.T) {
 	testskip.Program(t, "ipmitool", "ipmitool")
 	t.Parallel()
 	sim := startOpenIPMI(t)
-	agree(t, sim.outlet(t, nil), sim.device, sim.port, SHA1)
+	o := sim.outlet(t, nil)
+	agree(t, o, sim.device, sim.port, SHA1)
+
+	pins, err := o.Pins(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"guid": simGUIDText, "serial": simSerial}, pins)
+	// Its watchdog takes no action that could switch, and its answer lacks the present countdown.
+	warnings, err := o.Warnings(t.Context())
+	require.NoError(t, err)
+	require.False(t, slices.ContainsFunc(warnings, func(w powerctl.Warning) bool { return strings.Contains(w.Text, "watchdog") }), "%v", warnings)
 }
 
 // TestSimulatorTalksToIpmitool: the project's own simulator, and so suite 17,
@@ -203,7 +213,15 @@ func TestSimulatorTalksToIpmitool(t *testing.T) {
 		t.Run(fmt.Sprintf("suite %d", suite), func(t *testing.T) {
 			t.Parallel()
 			b := startBMC(t, suite)
-			agree(t, b.outlet(t, nil), b.device, b.conn.LocalAddr().(*net.UDPAddr).Port, suite)
+			o, port := b.outlet(t, nil), b.conn.LocalAddr().(*net.UDPAddr).Port
+			agree(t, o, b.device, port, suite)
+
+			b.change(func(b *bmc) { b.watchdog = []byte{0x44, 3, 0, 0, 0x70, 0x17, 0x70, 0x17} })
+			require.Regexp(t, `is:\s+started/running\s(?s:.*) action:\s+power cycle `, ipmitool(t, port, suite, "mc", "watchdog", "get"))
+			warnings, err := o.Warnings(t.Context())
+			require.NoError(t, err)
+			require.Len(t, warnings, 1)
+			require.True(t, warnings[0].Switches)
 		})
 	}
 }

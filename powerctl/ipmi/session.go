@@ -38,8 +38,7 @@ type session struct {
 // open connects and authenticates. The context bounds it, and the socket's
 // reads as long as stop has not been called.
 func open(ctx context.Context, c Config) (_ *session, stop func(), err error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "udp", c.Address)
+	conn, err := dial(ctx, c.Address)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -60,6 +59,20 @@ func open(ctx context.Context, c Config) (_ *session, stop func(), err error) {
 		return nil, nil, err
 	}
 	return s, stop, nil
+}
+
+// dial keeps the deadline of ctx from the dialer, which would fail a moment before ctx is
+// done: that reads like a BMC that failed.
+func dial(ctx context.Context, address string) (net.Conn, error) {
+	free, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	var d net.Dialer
+	conn, err := d.DialContext(free, "udp", address)
+	if err != nil {
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	return conn, nil
 }
 
 // authenticate starts anew, with new random numbers, when a packet is lost.

@@ -42,6 +42,7 @@ type bmc struct {
 	fru         []byte
 	key         string
 	policy      byte
+	watchdog    []byte                     // the answer to Get Watchdog Timer
 	chosenSuite CipherSuite                // what it claims to have agreed on
 	drop        func(kind byte) bool       // loses a packet that arrived
 	forge       func(s *simSession) []byte // a packet sent ahead of the reply to a reading
@@ -63,7 +64,7 @@ func startBMC(t testing.TB, suite CipherSuite) *bmc {
 	require.NoError(t, err)
 	b := &bmc{
 		device: powertest.NewDevice(), suite: suite, chosenSuite: suite, conn: conn, served: make(chan struct{}),
-		sessions: map[uint32]*simSession{}, guid: simGUID, fru: simFRU(simSerial), refuse: map[byte]byte{},
+		sessions: map[uint32]*simSession{}, guid: simGUID, fru: simFRU(simSerial), refuse: map[byte]byte{}, watchdog: make([]byte, 8),
 	}
 	go b.serve()
 	t.Cleanup(b.stop)
@@ -119,12 +120,12 @@ func (b *bmc) handle(p []byte) [][]byte {
 	if s == nil || !s.active {
 		return nil
 	}
-	m, ok := s.keys.unseal(p, s.bmcID)
+	m, ok := s.keys.unseal(bytes.Clone(p), s.bmcID)
 	if !ok || h.sequence <= s.last {
 		return nil
 	}
 	s.last = h.sequence
-	return b.inSession(s, m)
+	return b.inSession(s, p, m)
 }
 
 // oldCapabilities answers what ipmitool asks first, in the format of IPMI 1.5.
@@ -195,7 +196,7 @@ func (b *bmc) rakp3(p []byte) []byte {
 }
 
 // inSession returns the packets that answer one request.
-func (b *bmc) inSession(s *simSession, m []byte) [][]byte {
+func (b *bmc) inSession(s *simSession, p, m []byte) [][]byte {
 	c, seq, data := command{netFn: m[1] >> 2, number: m[5]}, m[4]>>2, m[6:len(m)-1]
 	b.log = append(b.log, c)
 	body, silent := b.execute(s, c, data)
@@ -206,7 +207,11 @@ func (b *bmc) inSession(s *simSession, m []byte) [][]byte {
 	if b.forge != nil && c.number == getChassisStatus.number && c.netFn == 0 {
 		out = append(out, b.forge(s))
 	}
-	return append(out, s.seal(response(c, seq, body[0], body[1:])))
+	reply := s.seal(response(c, seq, body[0], body[1:]))
+	if c.netFn == getChassisStatus.netFn {
+		return append(out, b.device.Outgoing(p, reply)...)
+	}
+	return append(out, reply)
 }
 
 func (s *simSession) seal(m []byte) []byte {
@@ -229,7 +234,13 @@ func (b *bmc) execute(s *simSession, c command, data []byte) (body []byte, silen
 	}
 	switch c.number {
 	case getSystemGUID.number:
-		return append([]byte{0}, b.guid[:]...), false
+		guid := b.guid
+		if b.device.Other() {
+			guid[0]++
+		}
+		return append([]byte{0}, guid[:]...), false
+	case getWatchdog.number:
+		return append([]byte{0}, b.watchdog...), false
 	case setPrivilege.number:
 		return []byte{0, data[0]}, false
 	case closeSession.number:
@@ -255,7 +266,10 @@ func (b *bmc) control(data []byte) ([]byte, bool) {
 	default: // a command that the suite does not count is worth a failure
 		a = b.device.Switch(powerctl.Fault)
 	}
-	if a.Failed {
+	switch {
+	case a.Busy:
+		return []byte{codeBusy}, false
+	case a.Failed:
 		return []byte{0xff}, false
 	}
 	return []byte{0}, a.Silent

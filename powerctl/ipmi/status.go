@@ -1,58 +1,21 @@
 package ipmi
 
-import (
-	"context"
+import "plugpull/powerctl"
 
-	"plugpull/powerctl"
-)
-
-// RestorePolicy is what a BMC does when mains returns (IPMI 2.0, table 28-3).
-type RestorePolicy string
+// restorePolicy is what a BMC does when mains returns (IPMI 2.0, table 28-3).
+type restorePolicy string
 
 // The policies.
 const (
-	AlwaysOff     RestorePolicy = "always off"
-	LastState     RestorePolicy = "last state"
-	AlwaysOn      RestorePolicy = "always on"
-	UnknownPolicy RestorePolicy = "unknown"
+	alwaysOff     restorePolicy = "always off"
+	lastState     restorePolicy = "last state"
+	alwaysOn      restorePolicy = "always on"
+	unknownPolicy restorePolicy = "unknown"
 )
-
-// Warning is something about a BMC that a campaign should know and that stops
-// nothing.
-type Warning struct {
-	Policy RestorePolicy
-}
-
-func (w Warning) String() string {
-	switch w.Policy {
-	case AlwaysOn:
-		return "the BMC switches the host on by itself when mains returns (restore policy always on)"
-	case LastState:
-		return "the BMC switches the host on by itself when mains returns and it was on (restore policy last state)"
-	}
-	return "the BMC does not say whether it switches the host on by itself when mains returns"
-}
-
-// Warnings asks the BMC for settings that can switch the host by themselves. It
-// changes nothing.
-func (o *Outlet) Warnings(ctx context.Context) ([]Warning, error) {
-	var out []Warning
-	err := o.with(ctx, "warnings", func(ctx context.Context, s *session) error {
-		b, err := s.ask(ctx, getChassisStatus, nil)
-		if err != nil {
-			return o.fail("warnings", "read", err)
-		}
-		if p := parseStatus(b).policy; p != AlwaysOff {
-			out = append(out, Warning{Policy: p})
-		}
-		return nil
-	})
-	return out, err
-}
 
 type status struct {
 	state  powerctl.State
-	policy RestorePolicy
+	policy restorePolicy
 }
 
 // Bits of the current power state, the first byte of Get Chassis Status.
@@ -70,9 +33,9 @@ const (
 // keeps the chassis dark is not an off which a command made.
 func parseStatus(b []byte) status {
 	if len(b) < 3 || len(b) > 4 || b[0]&statusReserved != 0 {
-		return status{state: powerctl.Unknown, policy: UnknownPolicy}
+		return status{state: powerctl.Unknown, policy: unknownPolicy}
 	}
-	st := status{policy: [...]RestorePolicy{AlwaysOff, LastState, AlwaysOn, UnknownPolicy}[b[0]>>statusPolicyShift&3]}
+	st := status{policy: [...]restorePolicy{alwaysOff, lastState, alwaysOn, unknownPolicy}[b[0]>>statusPolicyShift&3]}
 	switch {
 	case b[0]&(statusOverload|statusInterlock|statusFault|statusControlFault) != 0:
 		st.state = powerctl.Fault

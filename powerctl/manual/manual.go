@@ -29,7 +29,7 @@ type Config struct {
 	Out io.Writer
 }
 
-// Outlet implements powerctl.Outlet.
+// Outlet implements powerctl.Outlet and Planner.
 type Outlet struct {
 	c    Config
 	in   lines
@@ -46,7 +46,21 @@ func New(c Config) (*Outlet, error) {
 
 // Capabilities implements powerctl.Outlet: polling a person shows nothing new.
 func (o *Outlet) Capabilities() powerctl.Capabilities {
-	return powerctl.Capabilities{Class: o.c.Class}
+	return powerctl.Capabilities{Class: o.c.Class, Tried: powerctl.TriedOwn}
+}
+
+// Plan implements powerctl.Planner.
+func (o *Outlet) Plan(on bool) []string {
+	want := powerctl.Off
+	if on {
+		want = powerctl.On
+	}
+	return []string{"ask the person at the terminal: " + o.instruction(want)}
+}
+
+func (o *Outlet) instruction(want powerctl.State) string {
+	word := want.String()
+	return fmt.Sprintf("Switch %s NOW: %s. When it is %s, type %s and press Enter", strings.ToUpper(word), o.c.Name, word, word)
 }
 
 // Off asks the person to switch off and blocks until they have typed "off",
@@ -86,8 +100,7 @@ func (o *Outlet) ask(ctx context.Context, want powerctl.State) (powerctl.Result,
 	}
 	res := powerctl.Result{Commanded: clock.Now()}
 	o.last = powerctl.Result{} // from here on the person may act
-	_, err := fmt.Fprintf(o.c.Out, "\n>>> Switch %s NOW: %s. When it is %s, type %s and press Enter: ",
-		strings.ToUpper(op), o.c.Name, op, op)
+	_, err := fmt.Fprintf(o.c.Out, "\n>>> %s: ", o.instruction(want))
 	for err == nil {
 		var line string
 		if line, err = o.in.next(ctx); err != nil {

@@ -91,6 +91,8 @@ func TestOnlyTheWordConfirms(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, res.IsOff())
 	require.Equal(t, 7, strings.Count(shown.String(), "Not confirmed"))
+	require.Equal(t, []string{"ask the person at the terminal: Switch OFF NOW: A3. When it is off, type off and press Enter"}, o.Plan(false))
+	require.Contains(t, shown.String(), ">>> "+strings.TrimPrefix(o.Plan(false)[0], "ask the person at the terminal: ")+": ")
 	require.GreaterOrEqual(t, res.Observed, res.Commanded)
 
 	state, err := o.State(t.Context())

@@ -7,6 +7,7 @@
 package powertest
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +32,13 @@ const (
 	LostReply    Fault = "lost reply"    // the command took effect and is answered by an error
 	LostCommand  Fault = "lost command"  // the command had no effect and is answered by an error
 	NoAnswer     Fault = "no answer"     // the command took effect and is never answered
+	Busy         Fault = "busy"          // the device refuses the command for now
+	Reset        Fault = "reset"         // the command took effect and the connection is cut in place of an answer
+	TakenBack    Fault = "taken back"    // somebody else moves the contacts back before the first reading
+	TakenLater   Fault = "taken later"   // somebody else does so between the first reading and the second
+	LateAnswer   Fault = "late answer"   // from the command on, an answer from before it goes ahead of each
+	Echo         Fault = "echo"          // from the command on, what was sent comes back ahead of each answer
+	WrongDevice  Fault = "wrong device"  // another device answers from now on
 )
 
 // Faults returns every fault, None first.
@@ -38,6 +46,7 @@ func Faults() []Fault {
 	return []Fault{
 		None, StaleReads, UnknownReads, PendingReads, FaultReads, GarbageReads, FailedReads,
 		StuckOn, StuckOff, Slow, LostReply, LostCommand, NoAnswer,
+		Busy, Reset, TakenBack, TakenLater, LateAnswer, Echo, WrongDevice,
 	}
 }
 
@@ -52,18 +61,23 @@ const staleReads = 3
 type Device struct {
 	mu       sync.Mutex
 	contacts powerctl.State
-	shown    powerctl.State // what a stale reading shows
+	old      powerctl.State // what a stale reading shows
 	stale    int
 	moves    powerctl.State // of a slow device
 	due      time.Time
+	undo     int // readings until somebody else moves the contacts back
 	fault    Fault
 	commands []powerctl.State
 	reads    int
+	earlier  []byte // the last answer of the time before the fault
+	shown    int    // how often the wire showed a fault that a simulator has to ask for
 }
 
 // Answer is what the device says. The wire turns it into bytes.
 type Answer struct {
 	Failed  bool // an error of the device
+	Busy    bool // beside Failed: the error that says busy, where the wire has one
+	Reset   bool // beside Failed: the connection is cut instead, where the wire has one
 	Silent  bool // never answered
 	Garbage int  // from 1 on: the n-th kind of nonsense
 	State   powerctl.State
@@ -131,18 +145,22 @@ func (d *Device) Switch(to powerctl.State) Answer {
 	d.settle()
 	d.commands = append(d.commands, to)
 	switch d.fault {
-	case StuckOn, StuckOff:
+	case StuckOn, StuckOff, LateAnswer, Echo: // what strays must not hide that nothing moved
 		return Answer{}
-	case LostCommand:
-		return Answer{Failed: true}
+	case LostCommand, Busy:
+		return Answer{Failed: true, Busy: d.fault == Busy}
 	case Slow:
 		d.moves, d.due = to, time.Now().Add(slowness)
 		return Answer{Moves: d.due}
 	case StaleReads:
-		d.shown, d.stale = d.contacts, staleReads
+		d.old, d.stale = d.contacts, staleReads
+	case TakenBack:
+		d.undo = 1
+	case TakenLater:
+		d.undo = 2
 	}
 	d.contacts = to
-	return Answer{Failed: d.fault == LostReply, Silent: d.fault == NoAnswer}
+	return Answer{Failed: d.fault == LostReply || d.fault == Reset, Reset: d.fault == Reset, Silent: d.fault == NoAnswer}
 }
 
 // Read reports the state.
@@ -151,6 +169,11 @@ func (d *Device) Read() Answer {
 	defer d.mu.Unlock()
 	d.settle()
 	d.reads++
+	if d.undo > 0 {
+		if d.undo--; d.undo == 0 {
+			d.contacts = opposite(d.contacts)
+		}
+	}
 	switch d.fault {
 	case UnknownReads:
 		return Answer{State: powerctl.Unknown}
@@ -168,7 +191,41 @@ func (d *Device) Read() Answer {
 	}
 	if d.stale > 0 {
 		d.stale--
-		return Answer{State: d.shown}
+		return Answer{State: d.old}
 	}
 	return Answer{State: d.contacts}
+}
+
+// Other reports whether another device answers. A simulator asks it whenever it says who
+// it is.
+func (d *Device) Other() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fault != WrongDevice {
+		return false
+	}
+	d.shown++
+	return true
+}
+
+// Outgoing returns what goes out for the answer to one reading or one command, in order.
+// A simulator of a wire that can show LateAnswer or Echo sends through it.
+func (d *Device) Outgoing(request, answer []byte) [][]byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fault == None && len(answer) > 0 {
+		d.earlier = slices.Clone(answer)
+	}
+	ahead := map[Fault][]byte{LateAnswer: d.earlier, Echo: slices.Clone(request)}[d.fault]
+	if len(ahead) == 0 || len(d.commands) == 0 {
+		return [][]byte{answer}
+	}
+	d.shown++
+	return [][]byte{ahead, answer}
+}
+
+func (d *Device) showed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.shown > 0
 }

@@ -184,6 +184,9 @@ func withoutURL(err error) error {
 	return err
 }
 
+// defaultSessions is where sessions are unless the service root says otherwise.
+const defaultSessions = "/redfish/v1/SessionService/Sessions"
+
 // noLogin marks a conversation that has no credentials to send yet.
 const noLogin = "-"
 
@@ -196,7 +199,7 @@ func (c *conversation) login() error {
 	}
 	sessions := root.object("Links").object("Sessions").text("@odata.id")
 	if sessions == "" {
-		sessions = "/redfish/v1/SessionService/Sessions"
+		sessions = defaultSessions
 	}
 	if !isPath(sessions) {
 		return fmt.Errorf("the sessions are at %q, which is no path of this service", sessions)

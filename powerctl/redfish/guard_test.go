@@ -39,15 +39,15 @@ func TestWrongDeviceIsSentNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		pdu   bool
 		patch map[string]any
-		want  IdentityError
+		want  powerctl.IdentityError
 	}{
-		"uuid":          {patch: map[string]any{"UUID": "2" + simUUID[1:]}, want: IdentityError{"uuid", simUUID, "2" + simUUID[1:]}},
-		"no uuid":       {patch: map[string]any{"UUID": nil}, want: IdentityError{"uuid", simUUID, ""}},
-		"zero uuid":     {patch: map[string]any{"UUID": "00000000-0000-0000-0000-000000000000"}, want: IdentityError{"uuid", simUUID, ""}},
-		"serial":        {patch: map[string]any{"SerialNumber": "SN-1"}, want: IdentityError{"serial", simSerial, "SN-1"}},
-		"no serial":     {patch: map[string]any{"SerialNumber": 4711}, want: IdentityError{"serial", simSerial, ""}},
-		"PDU's uuid":    {pdu: true, patch: map[string]any{"UUID": nil}, want: IdentityError{"uuid", simUUID, ""}},
-		"outlet's name": {pdu: true, patch: map[string]any{"UserLabel": "rack 3 server 8"}, want: IdentityError{"label", simLabel, "rack 3 server 8"}},
+		"uuid":          {patch: map[string]any{"UUID": "2" + simUUID[1:]}, want: powerctl.IdentityError{What: "uuid", Want: simUUID, Got: "2" + simUUID[1:]}},
+		"no uuid":       {patch: map[string]any{"UUID": nil}, want: powerctl.IdentityError{What: "uuid", Want: simUUID}},
+		"zero uuid":     {patch: map[string]any{"UUID": "00000000-0000-0000-0000-000000000000"}, want: powerctl.IdentityError{What: "uuid", Want: simUUID}},
+		"serial":        {patch: map[string]any{"SerialNumber": "SN-1"}, want: powerctl.IdentityError{What: "serial", Want: simSerial, Got: "SN-1"}},
+		"no serial":     {patch: map[string]any{"SerialNumber": 4711}, want: powerctl.IdentityError{What: "serial", Want: simSerial}},
+		"PDU's uuid":    {pdu: true, patch: map[string]any{"UUID": nil}, want: powerctl.IdentityError{What: "uuid", Want: simUUID}},
+		"outlet's name": {pdu: true, patch: map[string]any{"UserLabel": "rack 3 server 8"}, want: powerctl.IdentityError{What: "label", Want: simLabel, Got: "rack 3 server 8"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startService(t)
@@ -58,7 +58,7 @@ func TestWrongDeviceIsSentNothing(t *testing.T) {
 				}
 			})
 			requireNotSent(t, s, o, func(err error) {
-				var ie *IdentityError
+				var ie *powerctl.IdentityError
 				require.ErrorAs(t, err, &ie)
 				require.Equal(t, c.want, *ie)
 			})

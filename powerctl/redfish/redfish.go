@@ -72,7 +72,7 @@ type Pin struct {
 	Label  string // of a PDU's outlet: its user label, or its name where it has none
 }
 
-// Outlet implements powerctl.Outlet.
+// Outlet implements powerctl.Outlet, Planner and Warner.
 type Outlet struct {
 	c      Config
 	kind   *kind
@@ -120,9 +120,19 @@ func isPath(s string) bool {
 
 func (o *Outlet) path() string { return o.c.System + o.c.Outlet }
 
-// Capabilities implements powerctl.Outlet.
+// Tried says against what the driver was run.
+const Tried = powerctl.TriedSimulator
+
+// Capabilities implements powerctl.Outlet. Nobody else's service has answered this driver.
+// The DMTF's redfishtool, and fence_redfish, are clients like it: that they can work with this
+// package's simulator backs the simulator's idea of the wire, and not the driver's way with a BMC.
+// The zero Outlet may be asked too, for a list of drivers; it has no class.
 func (o *Outlet) Capabilities() powerctl.Capabilities {
-	return powerctl.Capabilities{ReadBack: true, Class: o.kind.class}
+	c := powerctl.Capabilities{ReadBack: true, Tried: Tried}
+	if o.kind != nil {
+		c.Class = o.kind.class
+	}
+	return c
 }
 
 // Off sends ForceOff to a system, Off to an outlet of a PDU. It reads back only
@@ -216,6 +226,18 @@ func (o *Outlet) Identify(ctx context.Context) (powerctl.Identity, error) {
 
 // get reads the resource and makes sure that it is the pinned one.
 func (o *Outlet) get(c *conversation, op string) (*resource, error) {
+	r, err := o.unverified(c, op)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.verify(c, o.c.Pin); err != nil {
+		return nil, o.fail(op, "verify which device answers", err)
+	}
+	return r, nil
+}
+
+// unverified reads the resource of whichever device answers.
+func (o *Outlet) unverified(c *conversation, op string) (*resource, error) {
 	object, err := c.get(o.path())
 	if err != nil {
 		return nil, o.fail(op, "read "+o.path(), err)
@@ -223,9 +245,6 @@ func (o *Outlet) get(c *conversation, op string) (*resource, error) {
 	r := &resource{kind: o.kind, path: o.path(), object: object}
 	if err := r.check(); err != nil {
 		return nil, o.fail(op, "read "+o.path(), err)
-	}
-	if err := r.verify(c, o.c.Pin); err != nil {
-		return nil, o.fail(op, "verify which device answers", err)
 	}
 	return r, nil
 }

@@ -2,6 +2,7 @@ package redfish
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,10 @@ func (s *service) harness(o *Outlet) powertest.Harness {
 		Outlet: powertest.ShortSilence(o, s.device), Device: s.device,
 		Policy:   powerctl.Policy{Deadline: time.Minute, Poll: 20 * time.Millisecond},
 		Patience: 100 * time.Millisecond,
+		// An answer comes over the connection of its request, and a request says GET.
+		Faults: slices.DeleteFunc(powertest.Faults(), func(f powertest.Fault) bool {
+			return f == powertest.LateAnswer || f == powertest.Echo
+		}),
 	}
 }
 
@@ -49,7 +54,7 @@ func TestConformance(t *testing.T) {
 		// The faults of the device are the same: these are those that a session must outlive.
 		"system, by sessions": {
 			func(c *Config) { c.Auth = Session },
-			[]powertest.Fault{powertest.None, powertest.StaleReads, powertest.StuckOn, powertest.LostReply, powertest.NoAnswer},
+			[]powertest.Fault{powertest.None, powertest.StaleReads, powertest.StuckOn, powertest.LostReply, powertest.NoAnswer, powertest.WrongDevice},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +62,9 @@ func TestConformance(t *testing.T) {
 			powertest.Run(t, func(t *testing.T) powertest.Harness {
 				s := startService(t)
 				h := s.harness(s.outlet(t, c.change))
-				h.Faults = c.faults
+				if c.faults != nil {
+					h.Faults = c.faults
+				}
 				return h
 			})
 		})
@@ -103,7 +110,7 @@ func TestChangedBehindOurBack(t *testing.T) {
 	s.change(func(s *service) { s.patch["UUID"] = "2" + simUUID[1:] }) // swapped for one that is off
 	s.device.Force(powerctl.Off)
 	_, err = o.State(t.Context())
-	var ie *IdentityError
+	var ie *powerctl.IdentityError
 	require.ErrorAs(t, err, &ie)
 }
 
@@ -197,28 +204,108 @@ func TestIdentify(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	s := startService(t)
+	watchdog := func(enabled any, action any) map[string]any {
+		return map[string]any{"HostWatchdogTimer": map[string]any{"FunctionEnabled": enabled, "TimeoutAction": action}}
+	}
 	for _, c := range []struct {
-		patch map[string]any
-		want  []Warning
+		patch    map[string]any
+		text     string // empty: no warning
+		switches bool
 	}{
-		{nil, nil},
-		{map[string]any{"PowerRestorePolicy": "AlwaysOn"}, []Warning{{Policy: AlwaysOn}}},
-		{map[string]any{"PowerRestorePolicy": "LastState"}, []Warning{{Policy: LastState}}},
-		{map[string]any{"PowerRestorePolicy": nil}, []Warning{{Policy: UnknownPolicy}}},
-		{map[string]any{"PowerOffDelaySeconds": 5, "PowerOnDelaySeconds": 0}, []Warning{{Delay: "PowerOffDelaySeconds", Seconds: 5}}},
+		{nil, "", false},
+		{map[string]any{"PowerRestorePolicy": "AlwaysOn"}, "when mains returns (restore policy AlwaysOn)", false},
+		{map[string]any{"PowerRestorePolicy": "LastState"}, "and it was on (restore policy LastState)", false},
+		{map[string]any{"PowerRestorePolicy": nil}, "does not say whether it switches on", false},
+		{map[string]any{"PowerOffDelaySeconds": 5, "PowerOnDelaySeconds": 0}, "PowerOffDelaySeconds is 5", false},
+		{map[string]any{"PowerOnDelaySeconds": "soon"}, `PowerOnDelaySeconds is "soon"`, false},
+		{watchdog(false, "PowerCycle"), "", false},
+		{watchdog(true, "None"), "", false},
+		{watchdog(true, "ResetSystem"), `its action is "ResetSystem"`, false},
+		{watchdog(true, "PowerCycle"), `its action is "PowerCycle"`, true},
+		{watchdog("yes", "PowerDown"), `its action is "PowerDown"`, true},
+		{watchdog(true, "OEM"), `its action is "OEM"`, true},
 	} {
 		s.change(func(s *service) { s.patch = c.patch })
 		got, err := s.outlet(t, onPDU).Warnings(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, c.want, got)
+		if c.text == "" {
+			require.Empty(t, got, "%v", c.patch)
+			continue
+		}
+		require.Len(t, got, 1, "%v", c.patch)
+		require.Contains(t, got[0].Text, c.text)
+		require.Equal(t, c.switches, got[0].Switches, "%v", c.patch)
 	}
 	require.Empty(t, s.device.Commands())
+}
+
+func TestPinsAreWhatTheDeviceSaysNow(t *testing.T) {
+	s := startService(t)
+	o := s.outlet(t, func(c *Config) { onPDU(c); c.Pin = Pin{UUID: "another", Serial: "another", Label: "another"} })
+	got, err := o.Pins(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"uuid": simUUID, "serial": simSerial, "label": simLabel}, got)
+	_, err = o.Identify(t.Context())
+	require.Error(t, err, "the pins still hold")
+	got, err = s.outlet(t, nil).Pins(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"uuid": simUUID, "serial": simSerial}, got)
+	s.change(func(s *service) { s.patch = map[string]any{"UUID": nil, "SerialNumber": nil} })
+	got, err = s.outlet(t, nil).Pins(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, got)
+}
+
+// What was planned is what arrives.
+func TestPlan(t *testing.T) {
+	s := startService(t)
+	for name, c := range map[string]struct {
+		change func(*Config)
+		on     bool
+		want   []string
+	}{
+		"system": {nil, false, []string{"GET " + systemPath, "POST " + systemPath + `/Actions/ComputerSystem.Reset {"ResetType":"ForceOff"}`}},
+		"outlet, by sessions": {func(c *Config) { onPDU(c); c.Auth = Session }, true, []string{
+			"GET /redfish/v1/", "POST " + sessions + " ", "GET " + outletPath, "GET /redfish/v1/PowerEquipment/RackPDUs/1",
+			"POST " + outletPath + `/Actions/Outlet.PowerControl {"PowerState":"On"}`, "DELETE of the session",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.change(func(s *service) { s.requests = nil })
+			o := s.outlet(t, c.change)
+			plan := o.Plan(c.on)
+			requireNoSecret(t, plan)
+			do := o.Off
+			if c.on {
+				do = o.On
+			}
+			_, err := do(t.Context())
+			require.NoError(t, err)
+			require.Len(t, s.requests, len(c.want))
+			var sure []string // without what is asked only sometimes
+			for _, line := range plan {
+				if !strings.Contains(line, "only when") && !strings.Contains(line, "where the resource has it") {
+					sure = append(sure, strings.Replace(line, s.URL, "", 1))
+				}
+			}
+			require.Len(t, sure, len(c.want))
+			for i, want := range c.want {
+				require.Contains(t, sure[i], want)
+				method, path, _ := strings.Cut(want, " ")
+				path, _, _ = strings.Cut(path, " ")
+				require.Contains(t, s.requests[i], method+" "+strings.TrimSuffix(path, "of"))
+			}
+		})
+	}
 }
 
 func TestCapabilities(t *testing.T) {
 	s := startService(t)
 	require.Equal(t, powerctl.Chassis, s.outlet(t, nil).Capabilities().Class)
 	require.Equal(t, powerctl.Mains, s.outlet(t, onPDU).Capabilities().Class)
+	for _, o := range []*Outlet{s.outlet(t, nil), {}} {
+		require.True(t, o.Capabilities().Tried.Experimental())
+	}
 }
 
 func TestNewReportsEverything(t *testing.T) {

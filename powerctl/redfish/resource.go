@@ -40,21 +40,6 @@ var (
 	errResource = errors.New("this is not the resource that was asked for")
 )
 
-// IdentityError: the device that answers is not the pinned one. Nothing was sent
-// to switch it.
-type IdentityError struct {
-	Field string // uuid, serial or label
-	Want  string // as pinned
-	Got   string // empty when the device does not say
-}
-
-func (e *IdentityError) Error() string {
-	if e.Got == "" {
-		return fmt.Sprintf("the pinned %s is %q, and the device does not tell its own", e.Field, e.Want)
-	}
-	return fmt.Sprintf("the pinned %s is %q, and this device's is %q", e.Field, e.Want, e.Got)
-}
-
 // resource is a system or an outlet as it was read.
 type resource struct {
 	*kind
@@ -179,7 +164,7 @@ func (d device) String() string {
 func (r *resource) device(c *conversation) (device, error) {
 	o := r.object
 	if r.kind == &pduOutlet {
-		pdu, _, ok := strings.Cut(r.path, "/Outlets/")
+		pdu, ok := pduOf(r.path)
 		if !ok {
 			return device{}, fmt.Errorf("the PDU of %s: %w", r.path, errResource)
 		}
@@ -196,6 +181,12 @@ func (r *resource) device(c *conversation) (device, error) {
 	return d, nil
 }
 
+// pduOf is the path of the PDU that an outlet is part of.
+func pduOf(outlet string) (string, bool) {
+	pdu, _, ok := strings.Cut(outlet, "/Outlets/")
+	return pdu, ok
+}
+
 func (r *resource) label() string {
 	if l := r.object.line("UserLabel"); l != "" {
 		return l
@@ -205,7 +196,7 @@ func (r *resource) label() string {
 
 func (r *resource) verify(c *conversation, p Pin) error {
 	if p.Label != "" && r.label() != p.Label {
-		return &IdentityError{Field: "label", Want: p.Label, Got: r.label()}
+		return &powerctl.IdentityError{What: "label", Want: p.Label, Got: r.label()}
 	}
 	if p.UUID == "" && p.Serial == "" {
 		return nil
@@ -215,10 +206,10 @@ func (r *resource) verify(c *conversation, p Pin) error {
 		return err
 	}
 	if p.UUID != "" && bare(d.uuid) != bare(p.UUID) {
-		return &IdentityError{Field: "uuid", Want: p.UUID, Got: d.uuid}
+		return &powerctl.IdentityError{What: "uuid", Want: p.UUID, Got: d.uuid}
 	}
 	if p.Serial != "" && d.serial != p.Serial {
-		return &IdentityError{Field: "serial", Want: p.Serial, Got: d.serial}
+		return &powerctl.IdentityError{What: "serial", Want: p.Serial, Got: d.serial}
 	}
 	return nil
 }

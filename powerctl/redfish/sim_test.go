@@ -187,6 +187,9 @@ func (s *service) others(w http.ResponseWriter, path string) {
 
 func (s *service) patched(m map[string]any) map[string]any {
 	maps.Copy(m, s.patch)
+	if _, ok := m["UUID"].(string); ok && s.device.Other() {
+		m["UUID"] = "2" + simUUID[1:]
+	}
 	maps.DeleteFunc(m, func(_ string, v any) bool { return v == nil })
 	return m
 }
@@ -239,7 +242,7 @@ func (s *service) read(w http.ResponseWriter, r *http.Request, path string) {
 			return
 		}
 	case a.Failed && len(s.device.Commands()) > 0:
-		s.fail(w, r, s.resource(path, "Off"))
+		s.fail(w, r, s.failure, s.resource(path, "Off"))
 		return
 	}
 	whole["PowerState"] = map[powerctl.State]any{
@@ -272,16 +275,20 @@ func (s *service) post(w http.ResponseWriter, r *http.Request, path string) {
 		s.mu.Unlock() // other requests go on
 		<-r.Context().Done()
 		s.mu.Lock()
+	case a.Busy:
+		s.fail(w, r, busy, nil)
+	case a.Reset:
+		s.fail(w, r, reset, nil)
 	case a.Failed:
-		s.fail(w, r, map[string]any{"done": true})
+		s.fail(w, r, s.failure, map[string]any{"done": true})
 	default:
 		w.WriteHeader(s.accepts)
 	}
 }
 
-func (s *service) fail(w http.ResponseWriter, r *http.Request, v any) {
+func (s *service) fail(w http.ResponseWriter, r *http.Request, how failure, v any) {
 	whole, _ := json.Marshal(v)
-	switch s.failure {
+	switch how {
 	case busy:
 		w.Header().Set("Retry-After", "1")
 		message(w, http.StatusServiceUnavailable, "Base.1.8.ServiceTemporarilyUnavailable")
@@ -300,7 +307,7 @@ func (s *service) fail(w http.ResponseWriter, r *http.Request, v any) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(whole)+10))
 		_, _ = w.Write(whole)
 	case redirect, moved:
-		code := map[failure]int{redirect: http.StatusTemporaryRedirect, moved: http.StatusFound}[s.failure]
+		code := map[failure]int{redirect: http.StatusTemporaryRedirect, moved: http.StatusFound}[how]
 		http.Redirect(w, r, r.URL.Path, code)
 	case page:
 		_, _ = io.WriteString(w, "<html>Power: Off. Please log in.</html>")

@@ -13,8 +13,6 @@ import (
 
 // Errors of a Board, for errors.Is.
 var (
-	// ErrWrongDevice: the port leads to another board than the pinned one.
-	ErrWrongDevice = errors.New("this is another board than the pinned one")
 	// ErrNotAnAnswer: the board said something that is no answer to the request.
 	ErrNotAnAnswer = errors.New("the board's answer is not one")
 	// ErrClosed: Close has been called.
@@ -66,7 +64,17 @@ func Open(ctx context.Context, c Config) (*Board, error) {
 	return open(ctx, c, "/sys", realTiming)
 }
 
-func open(ctx context.Context, c Config, sysfs string, t timing) (*Board, error) {
+// Plan checks the configuration and returns a board whose outlets can say what they would
+// send, and nothing else: any other use is ErrClosed. It opens nothing.
+func Plan(c Config) (*Board, error) {
+	b, err := newBoard(c, "/sys", realTiming)
+	if err == nil {
+		b.closed = true
+	}
+	return b, err
+}
+
+func newBoard(c Config, sysfs string, t timing) (*Board, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("serial relay board: %w", err)
 	}
@@ -75,7 +83,15 @@ func open(ctx context.Context, c Config, sysfs string, t timing) (*Board, error)
 	}
 	b := &Board{c: c, wire: newWire(c), sysfs: sysfs, timing: t, turn: make(chan struct{}, 1)}
 	b.turn <- struct{}{}
-	err := b.with(ctx, func(ctx context.Context) error {
+	return b, nil
+}
+
+func open(ctx context.Context, c Config, sysfs string, t timing) (*Board, error) {
+	b, err := newBoard(c, sysfs, t)
+	if err != nil {
+		return nil, err
+	}
+	err = b.with(ctx, func(ctx context.Context) error {
 		if c.Readback == Probe {
 			return b.probe(ctx)
 		}
@@ -213,7 +229,7 @@ func (b *Board) pin(id string) error {
 		want = b.id
 	}
 	if want != "" && want != id {
-		return fmt.Errorf("%w: got %q, want %q", ErrWrongDevice, id, want)
+		return &powerctl.IdentityError{What: "board", Want: want, Got: id}
 	}
 	if b.id == "" {
 		b.id = id

@@ -40,11 +40,14 @@ func TestAnotherBoardUnderThePathIsNotSwitched(t *testing.T) {
 	sim.own = "87654321"
 	sim.unplug()
 	res, err := o.Off(t.Context())
-	require.ErrorIs(t, err, ErrWrongDevice)
+	var wrong *powerctl.IdentityError
+	require.ErrorAs(t, err, &wrong)
+	id := ", port " + sim.port
+	require.Equal(t, powerctl.IdentityError{What: "board", Want: "id 12345678 version A0M09.01" + id, Got: "id 87654321 version A0M09.01" + id}, *wrong)
 	require.ErrorIs(t, err, powerctl.ErrNotSent)
 	require.Zero(t, res.Commanded)
 	_, err = o.State(t.Context())
-	require.ErrorIs(t, err, ErrWrongDevice)
+	require.ErrorAs(t, err, &wrong)
 	require.Empty(t, sim.device.Commands())
 }
 
@@ -55,14 +58,50 @@ func TestPin(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "numato board, id 12345678 version A0M09.01, port "+sim.port+", channel 0, normally_open", id.Device)
 	c := numatoTwo
-	c.Path, c.Timeout, c.Pin = sim.port, time.Minute, o.b.ID()
+	pins, err := o.Pins(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, powerctl.TriedSimulator, o.Capabilities().Tried)
+	require.Equal(t, powerctl.TriedSimulator, new(Outlet).Capabilities().Tried)
+	c.Path, c.Timeout, c.Pin = sim.port, time.Minute, pins["board"]
 	require.NoError(t, o.b.Close())
 	b, err := open(t.Context(), c, t.TempDir(), quickly)
 	require.NoError(t, err)
 	require.NoError(t, b.Close())
 	c.Pin = "usb 1a86:7523 serial 1"
 	_, err = open(t.Context(), c, t.TempDir(), quickly)
-	require.ErrorIs(t, err, ErrWrongDevice)
+	var wrong *powerctl.IdentityError
+	require.ErrorAs(t, err, &wrong)
+	require.Equal(t, pins["board"], wrong.Got, "so that a user can pin it")
+}
+
+// What was planned is what arrives.
+func TestPlan(t *testing.T) {
+	nc := first
+	nc.Contact = powerctl.NormallyClosed
+	for name, x := range map[string]struct {
+		c    Config
+		oc   OutletConfig
+		on   bool
+		want string
+		sent string
+	}{
+		"lcus":         {lcusOne, first, false, "write a0 01 00 a1 to PORT (lcus, 9600 baud)", "\xa0\x01\x00\xa1"},
+		"kmtronic, nc": {kmOne, nc, false, "write ff 01 01 to PORT (kmtronic, 9600 baud)", "\xff\x01\x01"},
+		"numato":       {numatoTwo, zeroth, true, `write 72 65 6c 61 79 20 6f 6e 20 30 0d ("relay on 0\r") to PORT (numato, 9600 baud)`, "relay on 0\r"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim := plugIn(t, x.c, x.oc, nil)
+			o := openOutlet(t, sim, x.c)
+			require.Equal(t, []string{strings.Replace(x.want, "PORT", sim.port, 1)}, o.Plan(x.on))
+			do := o.Off
+			if x.on {
+				do = o.On
+			}
+			_, err := do(t.Context())
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { s := sim.seen(); return len(s) > 0 && s[len(s)-1] == x.sent }, time.Minute, time.Millisecond)
+		})
+	}
 }
 
 func TestUnpluggedInTheMiddleOfACommandLeavesItOpen(t *testing.T) {

@@ -2,6 +2,7 @@ package serialrelay
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,15 +12,24 @@ import (
 	"plugpull/powerctl/powertest"
 )
 
-// oneWay are the faults of a line on which commands are not answered: that a
-// command or an answer to it was lost cannot be seen.
-var oneWay = []powertest.Fault{
+// silent are the faults of a line on which nothing is answered: that a command or an answer
+// was lost cannot be seen.
+var silent = []powertest.Fault{
 	powertest.None, powertest.StaleReads, powertest.UnknownReads, powertest.GarbageReads, powertest.FailedReads,
-	powertest.StuckOn, powertest.StuckOff, powertest.Slow,
+	powertest.StuckOn, powertest.StuckOff, powertest.Slow, powertest.TakenBack, powertest.TakenLater, powertest.WrongDevice,
 }
 
+// oneWay are those of a line on which questions are answered, and commands are not.
+var oneWay = append([]powertest.Fault{powertest.LateAnswer, powertest.Echo}, silent...)
+
 // answered are the faults of Numato's line, which knows no busy relay and no faulty one.
-var answered = append([]powertest.Fault{powertest.LostReply, powertest.LostCommand, powertest.NoAnswer}, oneWay...)
+var answered = append([]powertest.Fault{powertest.LostReply, powertest.LostCommand, powertest.NoAnswer, powertest.Reset}, oneWay...)
+
+// variant leaves out what a board of the same protocol was held against already: only the
+// decoder differs.
+func variant(faults []powertest.Fault) []powertest.Fault {
+	return slices.DeleteFunc(slices.Clone(faults), func(f powertest.Fault) bool { return f == powertest.WrongDevice || f == powertest.TakenBack })
+}
 
 func TestConformance(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -29,15 +39,15 @@ func TestConformance(t *testing.T) {
 		faults  []powertest.Fault
 	}{
 		"lcus text":                {Config{Protocol: LCUS, Channels: 4, Readback: Text}, 3, powerctl.NormallyOpen, oneWay},
-		"lcus text, probed, nc":    {Config{Protocol: LCUS, Channels: 1, Readback: Probe}, 1, powerctl.NormallyClosed, oneWay},
-		"lcus bytes":               {Config{Protocol: LCUS, Channels: 1, Readback: Bytes}, 1, powerctl.NormallyOpen, oneWay},
-		"lcus bytes, nc":           {Config{Protocol: LCUS, Channels: 8, Readback: Bytes}, 8, powerctl.NormallyClosed, oneWay},
-		"lcus silent":              {Config{Protocol: LCUS, Channels: 2, Readback: None}, 2, powerctl.NormallyOpen, oneWay},
+		"lcus text, probed, nc":    {Config{Protocol: LCUS, Channels: 1, Readback: Probe}, 1, powerctl.NormallyClosed, variant(oneWay)},
+		"lcus bytes":               {Config{Protocol: LCUS, Channels: 1, Readback: Bytes}, 1, powerctl.NormallyOpen, variant(oneWay)},
+		"lcus bytes, nc":           {Config{Protocol: LCUS, Channels: 8, Readback: Bytes}, 8, powerctl.NormallyClosed, variant(oneWay)},
+		"lcus silent":              {Config{Protocol: LCUS, Channels: 2, Readback: None}, 2, powerctl.NormallyOpen, silent},
 		"kmtronic, 1 channel":      {Config{Protocol: KMTronic, Channels: 1}, 1, powerctl.NormallyOpen, oneWay},
-		"kmtronic, 2 channels, nc": {Config{Protocol: KMTronic, Channels: 2}, 2, powerctl.NormallyClosed, oneWay},
-		"kmtronic, 8 channels":     {Config{Protocol: KMTronic, Channels: 8}, 5, powerctl.NormallyOpen, oneWay},
+		"kmtronic, 2 channels, nc": {Config{Protocol: KMTronic, Channels: 2}, 2, powerctl.NormallyClosed, variant(oneWay)},
+		"kmtronic, 8 channels":     {Config{Protocol: KMTronic, Channels: 8}, 5, powerctl.NormallyOpen, variant(oneWay)},
 		"numato":                   {Config{Protocol: Numato, Channels: 16}, 10, powerctl.NormallyOpen, answered},
-		"numato readall, nc":       {Config{Protocol: Numato, Channels: 64, Readback: ReadAll}, 63, powerctl.NormallyClosed, answered},
+		"numato readall, nc":       {Config{Protocol: Numato, Channels: 64, Readback: ReadAll}, 63, powerctl.NormallyClosed, variant(answered)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,10 +62,10 @@ func harness(t *testing.T, c Config, channel int, contact powerctl.Contact, faul
 	if c.Readback == Probe {
 		simulated.Readback = Text
 	}
-	sim := plugIn(t, simulated, oc, nil)
+	sim := plugInUSB(t, simulated, oc)
 	o := openOutlet(t, sim, c)
 	return powertest.Harness{
-		Outlet: shortSilence{o, sim.device}, Device: sim.device, Faults: faults,
+		Outlet: shortSilence{o, sim.device}, Device: sim.device, Faults: faults, Swap: sim.unplug,
 		Policy:   powerctl.Policy{Deadline: time.Minute, Poll: 2 * time.Millisecond},
 		Patience: 60 * time.Millisecond,
 	}
@@ -67,7 +77,11 @@ func openOutlet(t *testing.T, sim *board, c Config) *Outlet {
 	if c.Timeout == 0 {
 		c.Timeout = 20 * time.Second
 	}
-	b, err := open(t.Context(), c, t.TempDir(), quickly)
+	sysfs := sim.sysfs
+	if sysfs == "" {
+		sysfs = t.TempDir()
+	}
+	b, err := open(t.Context(), c, sysfs, quickly)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	o, err := b.Outlet(sim.oc)

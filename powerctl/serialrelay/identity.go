@@ -84,6 +84,20 @@ func (b *Board) probe(ctx context.Context) error {
 	return nil
 }
 
+// Pins returns which board is behind the port now, by the key of a bench file. A board that
+// was swapped since Open is a *powerctl.IdentityError, which says both.
+func (o *Outlet) Pins(ctx context.Context) (map[string]string, error) {
+	var id string
+	err := o.b.with(ctx, func(ctx context.Context) (err error) {
+		id, err = o.b.whoIsIt(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, o.fail("pins", "ask the board who it is", err)
+	}
+	return map[string]string{"board": id}, nil
+}
+
 // Identify says which board and relay this is, and which contact the power goes through.
 func (o *Outlet) Identify(ctx context.Context) (powerctl.Identity, error) {
 	err := o.b.with(ctx, func(ctx context.Context) error {

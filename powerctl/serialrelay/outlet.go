@@ -9,7 +9,7 @@ import (
 	"plugpull/powerctl"
 )
 
-// Outlet implements powerctl.Outlet with one relay of a board. Contact decides
+// Outlet implements powerctl.Outlet and Planner with one relay of a board. Contact decides
 // what off means: the relay released (normally open) or energised (normally closed).
 type Outlet struct {
 	b *Board
@@ -24,10 +24,29 @@ func (b *Board) Outlet(c OutletConfig) (*Outlet, error) {
 	return &Outlet{b, c}, nil
 }
 
-// Capabilities implements powerctl.Outlet.
+// Tried says against what the driver was run.
+const Tried = powerctl.TriedSimulator
+
+// Capabilities implements powerctl.Outlet. The zero Outlet may be asked too, for a list of
+// drivers; it has no board to read back from.
 func (o *Outlet) Capabilities() powerctl.Capabilities {
-	request, _ := o.b.wire.query(o.c.Channel)
-	return powerctl.Capabilities{ReadBack: request != nil, Class: o.c.Class}
+	c := powerctl.Capabilities{Class: o.c.Class, Tried: Tried}
+	if o.b != nil {
+		request, _ := o.b.wire.query(o.c.Channel)
+		c.ReadBack = request != nil
+	}
+	return c
+}
+
+// Plan implements powerctl.Planner. A port that has gone away is opened again first, and the
+// board is asked who it is.
+func (o *Outlet) Plan(on bool) []string {
+	frame, _ := o.b.wire.command(o.c.Channel, o.c.Contact.Energised(on))
+	text := ""
+	if o.b.c.Protocol == Numato {
+		text = fmt.Sprintf(" (%q)", frame)
+	}
+	return []string{fmt.Sprintf("write % x%s to %s (%s, %d baud)", frame, text, o.b.c.Path, o.b.c.Protocol, o.b.c.Baud)}
 }
 
 // Off takes the power away. Acknowledged is when the board echoed the command

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,7 @@ type board struct {
 	oc     OutletConfig
 	device *powertest.Device
 	port   string // a link to the terminal of the moment
+	sysfs  string // where the terminal is one of a USB adapter; empty: nowhere
 
 	// say, when set, replaces the answer to a request: nil bytes are silence.
 	say func(request []byte) (answer []byte, replaced bool)
@@ -42,7 +44,17 @@ type board struct {
 
 // plugIn starts the simulator; it is unplugged when the test ends.
 func plugIn(t *testing.T, c Config, oc OutletConfig, say func([]byte) ([]byte, bool)) *board {
-	b := &board{t: t, c: c, oc: oc, device: powertest.NewDevice(), port: filepath.Join(t.TempDir(), "port"), say: say, own: "12345678"}
+	return start(&board{t: t, c: c, oc: oc, say: say})
+}
+
+// plugInUSB starts one behind a USB adapter with a serial number.
+func plugInUSB(t *testing.T, c Config, oc OutletConfig) *board {
+	return start(&board{t: t, c: c, oc: oc, sysfs: t.TempDir()})
+}
+
+func start(b *board) *board {
+	t := b.t
+	b.device, b.port, b.own = powertest.NewDevice(), filepath.Join(t.TempDir(), "port"), "12345678"
 	b.connect()
 	t.Cleanup(func() {
 		b.mu.Lock()
@@ -80,6 +92,9 @@ func (b *board) connect() {
 		makeRaw(tio, unix.B9600)
 		return unix.IoctlSetTermios(fd, unix.TCSETS, tio)
 	}))
+	if b.sysfs != "" {
+		b.adapter(pts)
+	}
 	next := b.port + ".next"
 	require.NoError(b.t, os.Symlink(name, next))
 	require.NoError(b.t, os.Rename(next, b.port))
@@ -87,6 +102,26 @@ func (b *board) connect() {
 	b.ptm, b.pts = ptm, pts
 	b.mu.Unlock()
 	b.loop.Go(func() { b.serve(ptm) })
+}
+
+// adapter writes down in sysfs which USB device the terminal is.
+func (b *board) adapter(pts *os.File) {
+	dev, err := (&port{pts}).device()
+	require.NoError(b.t, err)
+	serial := "A5069RR4"
+	if b.device.Other() {
+		serial = "A5069RR5"
+	}
+	usb, node := filepath.Join(b.sysfs, "devices", serial), fmt.Sprintf("dev/char/%d:%d", unix.Major(dev), unix.Minor(dev))
+	for _, dir := range []string{usb, filepath.Join(b.sysfs, node), filepath.Join(b.sysfs, "class/tty")} {
+		require.NoError(b.t, os.MkdirAll(dir, 0o755))
+	}
+	for name, text := range map[string]string{"idVendor": "0403", "idProduct": "6001", "serial": serial} {
+		require.NoError(b.t, os.WriteFile(filepath.Join(usb, name), []byte(text+"\n"), 0o644))
+	}
+	link := filepath.Join(b.sysfs, node, "device")
+	_ = os.Remove(link) // of an earlier terminal with the number
+	require.NoError(b.t, os.Symlink(usb, link))
 }
 
 // unplug hangs the line up, as a USB adapter does that is pulled out, and plugs
@@ -151,6 +186,9 @@ func (b *board) handle(ptm *os.File, request []byte) bool {
 	}
 	if !replaced {
 		answer, reset = b.answer(request)
+		if b.c.Protocol != Numato || strings.HasPrefix(string(request), "relay ") {
+			answer = slices.Concat(b.device.Outgoing(request, answer)...)
+		}
 	}
 	if reset && !ended {
 		b.unplug()
@@ -256,76 +294,6 @@ func binaryNonsense(c Config, channel int) [][]byte {
 		)
 	}
 	return append(all, []byte("off"), []byte{0xff}, []byte{0xff, byte(channel), 3}, bytes.Repeat([]byte{0xff, 1, 0}, 400))
-}
-
-// numato answers with echo, value and prompt.
-func (b *board) numato(line string) (_ []byte, reset bool) {
-	n := numato{b.c.Channels, b.c.Readback == ReadAll}
-	reply := func(value string) []byte {
-		if value != "" {
-			value += "\n\r"
-		}
-		return []byte(line + "\n\r" + value + ">")
-	}
-	x := n.index(b.oc.Channel)
-	switch line {
-	case "":
-		return []byte("\n\r>"), false
-	case "id get":
-		return reply(b.own), false
-	case "ver":
-		return reply("A0M09.01"), false
-	case "relay on " + x, "relay off " + x:
-		to := powerctl.Off
-		if b.oc.Contact.Energised(true) == (line == "relay on "+x) {
-			to = powerctl.On
-		}
-		switch a := b.device.Switch(to); {
-		case a.Silent:
-			return nil, false
-		case a.Failed:
-			return []byte("relay\n\rerror\n\r>"), false
-		}
-		return reply(""), false
-	case "relay read " + x, "relay readall":
-		a := b.device.Read()
-		switch {
-		case a.Failed:
-			return nil, true
-		case a.Garbage > 0:
-			return pick(numatoNonsense(line), a.Garbage), false
-		case a.State == powerctl.Unknown || a.State == powerctl.Fault:
-			return reply("unknown"), false
-		}
-		return reply(b.numatoValue(line, a.State)), false
-	}
-	return reply(""), false
-}
-
-func (b *board) numatoValue(line string, s powerctl.State) string {
-	on := b.pulledIn(s)
-	switch {
-	case line == "relay readall" && on:
-		return fmt.Sprintf("%0*x", (b.c.Channels+3)/4, uint64(1)<<b.oc.Channel)
-	case line == "relay readall":
-		return fmt.Sprintf("%0*x", (b.c.Channels+3)/4, 0)
-	case on:
-		return "on"
-	}
-	return "off"
-}
-
-func numatoNonsense(line string) [][]byte {
-	var all [][]byte
-	for _, text := range []string{
-		"", ">", "off\n\r>", "0000\n\r>", line + "\n\r>", line + "\n\roff", line + "\n\roffline\n\r>", line + "\n\roff\n\ron\n\r>",
-		line + "\n\roff>", line + " off\n\r>", "relay read 7\n\roff\n\r>", "relay off 0\n\r>" + line + "\n\roff\n\r>", line + "\n\roff\n\r>>",
-		line + "\n\roff\n\r>\n\r" + line + "\n\ron\n\r>", line + "\n\r00000\n\r>", line + "\n\r0g\n\r>", line + "\n\rOFF\n\r>", line + "\n\r-0\n\r>",
-		strings.Repeat("off\n\r>", 200), line + "\n\ro\x00ff\n\r>",
-	} {
-		all = append(all, []byte(text))
-	}
-	return all
 }
 
 // quickly is for a simulator, which has no adapter's latency.

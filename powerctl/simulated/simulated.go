@@ -7,6 +7,7 @@ package simulated
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"plugpull/internal/clock"
 	"plugpull/powerctl"
@@ -29,7 +30,7 @@ type Config struct {
 	Now    func() clock.Instant // the time that the device lives in; nil is the control host's
 }
 
-// Outlet implements powerctl.Outlet.
+// Outlet implements powerctl.Outlet and Planner.
 type Outlet struct{ c Config }
 
 // New returns an outlet.
@@ -94,5 +95,13 @@ func (o *Outlet) Identify(context.Context) (powerctl.Identity, error) {
 
 // Capabilities implements powerctl.Outlet.
 func (o *Outlet) Capabilities() powerctl.Capabilities {
-	return powerctl.Capabilities{ReadBack: true, Class: powerctl.Drive}
+	return powerctl.Capabilities{ReadBack: true, Class: powerctl.Drive, Tried: powerctl.TriedOwn}
+}
+
+// Plan implements powerctl.Planner.
+func (o *Outlet) Plan(on bool) []string {
+	if on {
+		return []string{fmt.Sprintf("give power to the simulated drive %q, within plugpull", o.c.Name)}
+	}
+	return []string{fmt.Sprintf("take power from the simulated drive %q, within plugpull", o.c.Name)}
 }

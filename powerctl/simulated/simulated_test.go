@@ -26,7 +26,7 @@ func TestConformance(t *testing.T) {
 		require.NoError(t, err)
 		return powertest.Harness{Outlet: o, Device: d, Policy: powerctl.Policy{Deadline: 5 * time.Second}, Patience: 200 * time.Millisecond,
 			// A call within the process has no wire that could lose or garble anything.
-			Faults: []powertest.Fault{powertest.None, powertest.StuckOn, powertest.StuckOff}}
+			Faults: []powertest.Fault{powertest.None, powertest.StuckOn, powertest.StuckOff, powertest.TakenBack, powertest.TakenLater}}
 	})
 }
 
@@ -36,4 +36,13 @@ func TestConfigIsComplete(t *testing.T) {
 	require.Error(t, err)
 	_, err = New(Config{Device: feeds{powertest.NewDevice()}})
 	require.Error(t, err)
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	o, err := New(Config{Name: "drive", Device: feeds{powertest.NewDevice()}})
+	require.NoError(t, err)
+	require.Equal(t, []string{`take power from the simulated drive "drive", within plugpull`}, o.Plan(false))
+	require.Equal(t, []string{`give power to the simulated drive "drive", within plugpull`}, o.Plan(true))
+	require.False(t, o.Capabilities().Tried.Experimental())
 }

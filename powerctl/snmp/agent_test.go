@@ -123,6 +123,7 @@ func agentUSM() *gosnmp.UsmSecurityParameters {
 }
 
 func (a *agent) answer(in []byte, from *net.UDPAddr) [][]byte {
+	asked := slices.Clone(in) // the library decrypts in place
 	decoder := &gosnmp.GoSNMP{
 		Version: gosnmp.Version3, SecurityModel: gosnmp.UserSecurityModel,
 		MsgFlags: gosnmp.AuthPriv, SecurityParameters: agentUSM(),
@@ -157,6 +158,9 @@ func (a *agent) answer(in []byte, from *net.UDPAddr) [][]byte {
 	}
 	if a.send != nil {
 		return a.send(req, out)
+	}
+	if req.PDUType == gosnmp.SetRequest || slices.ContainsFunc(req.Variables, func(v gosnmp.SnmpPDU) bool { return a.spec.tells(v.Name) }) {
+		return a.d.Outgoing(asked, out)
 	}
 	return [][]byte{out}
 }
@@ -203,6 +207,9 @@ func (a *agent) handle(req, reply *gosnmp.SnmpPacket) bool {
 }
 
 func (a *agent) read(req, reply *gosnmp.SnmpPacket) {
+	if a.d.Other() {
+		a.static[sysObjectID] = gosnmp.SnmpPDU{Name: sysObjectID, Type: gosnmp.ObjectIdentifier, Value: e + "9.9"}
+	}
 	live := a.spec.live(a.d, slices.ContainsFunc(req.Variables, func(v gosnmp.SnmpPDU) bool { return a.spec.tells(v.Name) }))
 	if live == nil {
 		reply.Error, reply.ErrorIndex = gosnmp.GenErr, 1
@@ -270,6 +277,9 @@ func (a *agent) write(req, reply *gosnmp.SnmpPacket) bool {
 		}
 		if answer.Failed {
 			reply.Error, reply.ErrorIndex = gosnmp.GenErr, uint8(i+1)
+		}
+		if answer.Busy && req.Version != gosnmp.Version1 {
+			reply.Error = gosnmp.ResourceUnavailable
 		}
 	}
 	return true

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"plugpull/powerctl"
+	"plugpull/powerctl/powertest"
 )
 
 func TestOutletIsLookedUpByName(t *testing.T) {
@@ -93,26 +95,63 @@ func TestNewReportsEverything(t *testing.T) {
 	require.ErrorContains(t, err, "knows no serial number")
 }
 
-func TestInspectWarnsOfWhatRestoresPower(t *testing.T) {
+func TestWarningsOfWhatSwitchesByItself(t *testing.T) {
 	const setting = e + "318.1.1.12.3.4.1.1.4.5"
 	for _, v := range versions() {
 		a, o := start(t, v, false, nil)
 		a.put(setting, gosnmp.Integer, 0)
-		r, err := o.Inspect(t.Context())
+		got, err := o.Warnings(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, Pin{SysObjectID: e + "318.1.3.4.5", Serial: "ZA4711", OutletName: "db1 psu a"}, r.Pin)
-		require.Equal(t, []string{"rPDUOutletConfigPowerOnTime is 0: the device may turn the outlet on by itself"}, r.Warnings)
+		require.Equal(t, []powerctl.Warning{{Text: "rPDUOutletConfigPowerOnTime is 0: the device may turn the outlet on by itself after a power cut of its own"}}, got)
 		a.put(setting, gosnmp.Integer, -1)
-		r, err = o.Inspect(t.Context())
+		got, err = o.Warnings(t.Context())
 		require.NoError(t, err)
-		require.Empty(t, r.Warnings)
+		require.Empty(t, got)
+		a.d.Plant(powertest.PendingReads)
+		got, err = o.Warnings(t.Context())
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		require.Contains(t, got[0].Text, "a command is pending (state=Integer 2; pending=Integer 1): it is cancelled")
+		require.False(t, got[0].Switches)
 		require.Empty(t, a.writes())
 	}
-	_, o := start(t, V2c, false, nil)
-	r, err := o.Inspect(t.Context())
+	a, o := start(t, V2c, false, nil)
+	a.put(a.spec.name, gosnmp.OctetString, "")
+	a.put(a.spec.serial, gosnmp.OctetString, "")
+	got, err := o.Warnings(t.Context())
 	require.NoError(t, err)
-	require.Len(t, r.Warnings, 1)
-	require.Contains(t, r.Warnings[0], "rPDUOutletConfigPowerOnTime cannot be read (NoSuchInstance)")
+	require.Len(t, got, 3)
+	require.Contains(t, got[0].Text, "rPDUOutletConfigPowerOnTime cannot be read (NoSuchInstance)")
+	require.Contains(t, got[1].Text, "no serial number")
+	require.Contains(t, got[2].Text, "no name")
+
+	a, o = startOne(t, specs()[3], V2c, false, nil) // a MasterSwitch has no cancel
+	a.d.Plant(powertest.PendingReads)
+	got, err = o.Warnings(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, got[0].Text, "a command is pending")
+	require.True(t, got[0].Switches)
+	a.d.Plant(powertest.FailedReads)
+	got, err = o.Warnings(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, got[0].Text, "whether a command is pending is not known")
+}
+
+func TestPinsAreWhatTheDeviceSaysNow(t *testing.T) {
+	for _, v := range versions() {
+		a, o := start(t, v, false, func(c *Config) { c.Pin = Pin{Serial: "another", OutletName: "another"} })
+		want := map[string]string{"sysobjectid": e + "318.1.3.4.5", "serial": "ZA4711", "outlet_name": "db1 psu a"}
+		got, err := o.Pins(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		_, err = o.Identify(t.Context())
+		require.Error(t, err, "the pins still hold")
+		a.put(a.spec.serial, gosnmp.OctetString, "")
+		delete(want, "serial")
+		got, err = o.Pins(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
 }
 
 func TestAutoChoosesBySysObjectID(t *testing.T) {
@@ -120,13 +159,17 @@ func TestAutoChoosesBySysObjectID(t *testing.T) {
 		a := startAgent(t, sp)
 		c := config(t, sp, a.address(), V2c)
 		c.Profile = Auto
-		r, err := outlet(t, c).Inspect(t.Context())
+		o := outlet(t, c)
+		require.Equal(t, powerctl.TriedSimulator, o.Capabilities().Tried, "the least tried one that may be chosen")
+		require.Contains(t, strings.Join(o.Plan(false), "\n"), "the SNMP profile is chosen on contact")
+		_, err := o.Identify(t.Context())
 		if sp.profile == "poe-rfc3621" {
 			require.ErrorContains(t, err, "no SNMP profile is for a device with the sysObjectID")
 			continue
 		}
 		require.NoError(t, err)
-		require.Equal(t, sp.profile, r.Profile)
+		require.Equal(t, sp.profile, o.target.p.Name)
+		require.Contains(t, o.Plan(false)[len(o.Plan(false))-1], ", profile "+sp.profile+")")
 	}
 	one, two := &Profile{Name: "b", SysObjectID: []string{".1.3.6"}}, &Profile{Name: "a", SysObjectID: []string{".1.3.6"}}
 	_, err := detect([]*Profile{one, two}, ".1.3.6.1")

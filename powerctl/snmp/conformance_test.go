@@ -1,6 +1,7 @@
 package snmp
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -41,17 +42,22 @@ func harness(t *testing.T, sp spec, v Version) powertest.Harness {
 	}
 }
 
+// datagrams: a datagram has no connection that could be cut.
+func datagrams() []powertest.Fault {
+	return slices.DeleteFunc(powertest.Faults(), func(f powertest.Fault) bool { return f == powertest.Reset })
+}
+
 // TestConformance: three kinds of device over all versions with all faults,
 // every other one over one version with those that its values take part in.
 func TestConformance(t *testing.T) {
 	for i, sp := range specs() {
 		versions := []Version{V1, V2c, V3}
-		var faults []powertest.Fault
+		faults := datagrams()
 		if i >= 3 {
 			versions = versions[i%3 : i%3+1]
 			faults = []powertest.Fault{
 				powertest.None, powertest.StaleReads, powertest.UnknownReads, powertest.PendingReads, powertest.FaultReads,
-				powertest.GarbageReads, powertest.FailedReads, powertest.LostReply,
+				powertest.GarbageReads, powertest.FailedReads, powertest.LostReply, powertest.WrongDevice,
 			}
 		}
 		for _, v := range versions {
@@ -74,7 +80,7 @@ func TestEveryProfileIsSimulated(t *testing.T) {
 	}
 	for _, p := range profiles(t) {
 		require.True(t, simulated[p.Name], p.Name)
-		require.NotEqual(t, "nothing", p.Tried, p.Name)
+		require.NotEqual(t, powerctl.TriedNothing, p.Tried, p.Name)
 	}
 	require.Len(t, profiles(t), len(simulated))
 }

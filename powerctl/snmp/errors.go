@@ -9,17 +9,6 @@ import (
 	"plugpull/powerctl"
 )
 
-// IdentityError says that the device or the outlet is not the one that was
-// pinned, or not the one that this driver first spoke to. Nothing was switched.
-type IdentityError struct {
-	What      string // sysObjectID, serial, outlet name
-	Want, Got string
-}
-
-func (e *IdentityError) Error() string {
-	return fmt.Sprintf("another device or outlet: the %s is %q, want %q", e.What, e.Got, e.Want)
-}
-
 // StatusError is an error that the device itself answered with.
 type StatusError struct {
 	Status uint8  // RFC 3416, section 3: 5 is genErr

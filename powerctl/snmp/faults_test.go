@@ -47,15 +47,15 @@ func anotherDevice(t *testing.T, sp spec) {
 	for name, c := range map[string]struct {
 		pin    Pin
 		change func(*agent)
-		want   IdentityError
+		want   powerctl.IdentityError
 	}{
-		"serial pinned": {Pin{Serial: "ZA0001"}, nil, IdentityError{"serial number", "ZA0001", "ZA4711"}},
-		"model pinned":  {Pin{SysObjectID: e + "318.1.3.4.9"}, nil, IdentityError{"sysObjectID", e + "318.1.3.4.9", sp.object}},
-		"name pinned":   {Pin{OutletName: "db2"}, nil, IdentityError{"outlet name", "db2", "db1 psu a"}},
+		"serial pinned": {Pin{Serial: "ZA0001"}, nil, powerctl.IdentityError{What: "serial", Want: "ZA0001", Got: "ZA4711"}},
+		"model pinned":  {Pin{SysObjectID: e + "318.1.3.4.9"}, nil, powerctl.IdentityError{What: "sysObjectID", Want: e + "318.1.3.4.9", Got: sp.object}},
+		"name pinned":   {Pin{OutletName: "db2"}, nil, powerctl.IdentityError{What: "outlet name", Want: "db2", Got: "db1 psu a"}},
 		"serial gone": {Pin{Serial: "ZA4711"}, func(a *agent) { a.put(sp.serial, gosnmp.OctetString, "") },
-			IdentityError{"serial number", "ZA4711", `OctetString ""`}},
+			powerctl.IdentityError{What: "serial", Want: "ZA4711"}},
 		"name is a number": {Pin{OutletName: "db1 psu a"}, func(a *agent) { a.put(sp.name, gosnmp.Integer, 5) },
-			IdentityError{"outlet name", "db1 psu a", "Integer 5"}},
+			powerctl.IdentityError{What: "outlet name", Want: "db1 psu a", Got: "Integer 5"}},
 	} {
 		for _, v := range versions() {
 			t.Run(name+"/v"+string(v), func(t *testing.T) {
@@ -70,18 +70,18 @@ func anotherDevice(t *testing.T, sp spec) {
 }
 
 // refusesToSwitch: neither a command nor a cancel leaves, and no state is told.
-func refusesToSwitch(t *testing.T, a *agent, o *Outlet, want IdentityError) {
+func refusesToSwitch(t *testing.T, a *agent, o *Outlet, want powerctl.IdentityError) {
 	t.Helper()
 	for _, do := range []func(context.Context) (powerctl.Result, error){o.Off, o.On} {
 		res, err := do(t.Context())
-		var identity *IdentityError
+		var identity *powerctl.IdentityError
 		require.ErrorAs(t, err, &identity)
 		require.Equal(t, want, *identity)
 		require.ErrorIs(t, err, powerctl.ErrNotSent)
 		require.Zero(t, res.Commanded)
 	}
 	res, err := o.State(t.Context())
-	var identity *IdentityError
+	var identity *powerctl.IdentityError
 	require.ErrorAs(t, err, &identity)
 	require.Equal(t, powerctl.Unknown, res.State)
 	require.Zero(t, res.Observed)
@@ -99,11 +99,11 @@ func changedBehindOurBack(t *testing.T, sp spec) {
 		oid  string
 		kind gosnmp.Asn1BER
 		v    any
-		want IdentityError
+		want powerctl.IdentityError
 	}{
-		"another serial": {sp.serial, gosnmp.OctetString, "ZA0001", IdentityError{"serial number", "ZA4711", "ZA0001"}},
-		"renamed outlet": {sp.name, gosnmp.OctetString, "mail", IdentityError{"outlet name", "db1 psu a", "mail"}},
-		"another model":  {sysObjectID, gosnmp.ObjectIdentifier, e + "318.1.3.4.9", IdentityError{"sysObjectID", sp.object, e + "318.1.3.4.9"}},
+		"another serial": {sp.serial, gosnmp.OctetString, "ZA0001", powerctl.IdentityError{What: "serial", Want: "ZA4711", Got: "ZA0001"}},
+		"renamed outlet": {sp.name, gosnmp.OctetString, "mail", powerctl.IdentityError{What: "outlet name", Want: "db1 psu a", Got: "mail"}},
+		"another model":  {sysObjectID, gosnmp.ObjectIdentifier, e + "318.1.3.4.9", powerctl.IdentityError{What: "sysObjectID", Want: sp.object, Got: e + "318.1.3.4.9"}},
 	} {
 		for _, v := range versions() {
 			t.Run(name+"/v"+string(v), func(t *testing.T) {

@@ -37,9 +37,8 @@ type Profile struct {
 	Index string
 	Class powerctl.Class
 	// Tried says against what the profile was run: peer (somebody else's
-	// SNMP agent that plays the device), simulator (our own) or nothing. No
-	// profile has been tried against the hardware unless Tried says so.
-	Tried string
+	// SNMP agent that plays the device), simulator (our own) or nothing.
+	Tried powerctl.Tried
 	// Sources names the document behind each fact, by key.
 	Sources map[string]string
 

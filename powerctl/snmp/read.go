@@ -71,7 +71,7 @@ func (r *reader) read() {
 	s.Require("class", "a class")
 	p.Class = strictyaml.Choice(s, "class", "", powerctl.Classes()...)
 	s.Require("tried", "peer, simulator or nothing")
-	p.Tried = strictyaml.Choice(s, "tried", "", "peer", "simulator", "nothing")
+	p.Tried = strictyaml.Choice(s, "tried", "", powerctl.TriedPeer, powerctl.TriedSimulator, powerctl.TriedNothing)
 	r.command()
 	r.columns()
 	p.name = r.oid(s, "outlet_name", true, true)

@@ -49,18 +49,24 @@ func (o *Outlet) label() string {
 	return o.c.Index
 }
 
-// Capabilities returns the profile's class. With auto that is mains: a device of
-// another class is then refused on contact.
+// Capabilities returns the profile's class and what it was tried against. With auto the
+// class is mains, and a device of another class is refused on contact; it is tried as
+// little as the least tried profile that can be chosen.
 func (o *Outlet) Capabilities() powerctl.Capabilities {
-	class := powerctl.Mains
 	if p, err := Named(o.c.Profiles, o.c.Profile); err == nil {
-		class = p.Class
+		return powerctl.Capabilities{ReadBack: true, Class: p.Class, Tried: p.Tried}
 	}
-	return powerctl.Capabilities{ReadBack: true, Class: class}
+	c := powerctl.Capabilities{ReadBack: true, Class: powerctl.Mains, Tried: powerctl.TriedPeer}
+	for _, p := range o.c.Profiles {
+		if len(p.SysObjectID) > 0 && (p.Tried == powerctl.TriedNothing || c.Tried == powerctl.TriedPeer) {
+			c.Tried = p.Tried
+		}
+	}
+	return c
 }
 
 // Off cancels what is pending, where the profile knows how, and sends one off.
-// It does not read back. An *IdentityError sent nothing, not even a cancel.
+// It does not read back. A *powerctl.IdentityError sent nothing, not even a cancel.
 func (o *Outlet) Off(ctx context.Context) (powerctl.Result, error) {
 	return o.command(ctx, "off", func(t *target) command { return t.p.off })
 }
@@ -178,7 +184,7 @@ func (o *Outlet) look(s *session) (clock.Instant, powerctl.Result, error) {
 }
 
 // Identify asks the device who it is. Its serial number stands for it, or its
-// sysObjectID and address where it has none.
+// sysObjectID and address where it has none; the model is told where the profile knows it.
 func (o *Outlet) Identify(ctx context.Context) (powerctl.Identity, error) {
 	s, err := open(ctx, &o.c)
 	if err != nil {
@@ -194,6 +200,16 @@ func (o *Outlet) Identify(ctx context.Context) (powerctl.Identity, error) {
 	}
 	if o.known.OutletName != "" {
 		id.Name += " " + o.known.OutletName
+	}
+	if o.target.p.model == "" {
+		return id, nil
+	}
+	v, err := o.one(s, o.target.p.model)
+	if err != nil {
+		return powerctl.Identity{}, o.opError("identify", "read the model", err)
+	}
+	if model, ok := v.text(); ok {
+		id.Device += " model " + model
 	}
 	return id, nil
 }

@@ -226,7 +226,7 @@ func TestAgainstSnmpd(t *testing.T) {
 					id, err := o.Identify(t.Context())
 					require.NoError(t, err)
 					require.Equal(t, peerDevices()[profile].index+" db1", id.Name)
-					require.Regexp(t, `^serial \w{10,}$`, id.Device)
+					require.Regexp(t, `^serial \w{10,} model \w+$`, id.Device)
 					before := len(p.sets(t))
 					res, err := powerctl.SwitchOff(t.Context(), o, patient)
 					require.NoError(t, err)
@@ -242,10 +242,14 @@ func TestAgainstSnmpd(t *testing.T) {
 					}
 				}
 			}
-			r, err := outlet(t, p.config(t, profile, V3)).Inspect(t.Context())
+			o := outlet(t, p.config(t, profile, V3))
+			warnings, err := o.Warnings(t.Context())
 			require.NoError(t, err)
-			require.NotEmpty(t, r.Model)
-			require.Len(t, r.Warnings, map[string]int{"apc-rpdu": 1}[profile])
+			require.Len(t, warnings, map[string]int{"apc-rpdu": 1}[profile])
+			pins, err := o.Pins(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, "db1", pins["outlet_name"])
+			require.Equal(t, powerctl.TriedPeer, o.Capabilities().Tried)
 			rejected(t, p, profile)
 			killedInBetween(t, p, profile)
 		})

@@ -53,10 +53,8 @@ func (t *target) compare(known Pin, values []value) error {
 	check := func(what, want string, read func(value) (string, bool)) error {
 		v := values[i]
 		i++
-		if got, ok := read(v); !ok {
-			return &IdentityError{What: what, Want: want, Got: v.String()}
-		} else if got != want {
-			return &IdentityError{What: what, Want: want, Got: got}
+		if got, ok := read(v); !ok || got != want {
+			return &powerctl.IdentityError{What: what, Want: want, Got: v.said()}
 		}
 		return nil
 	}
@@ -64,7 +62,7 @@ func (t *target) compare(known Pin, values []value) error {
 		return err
 	}
 	if known.Serial != "" {
-		if err := check("serial number", known.Serial, value.text); err != nil {
+		if err := check("serial", known.Serial, value.text); err != nil {
 			return err
 		}
 	}
@@ -89,34 +87,40 @@ func (o *Outlet) contact(s *session) error {
 	if o.c.Name != "" {
 		known.OutletName = o.c.Name
 	}
+	t, known, err := o.meet(s, known)
+	if err == nil {
+		o.target, o.known = t, known
+	}
+	return err
+}
+
+// meet finds the outlet, compares what is known of it and learns the rest.
+func (o *Outlet) meet(s *session, known Pin) (*target, Pin, error) {
 	values, err := s.get(sysObjectID)
 	if err != nil {
-		return err
+		return nil, known, err
 	}
 	object, ok := values[0].oid()
 	if !ok {
-		return fmt.Errorf("%w: the sysObjectID is %v", ErrBadReply, values[0])
+		return nil, known, fmt.Errorf("%w: the sysObjectID is %v", ErrBadReply, values[0])
 	}
 	if known.SysObjectID == "" {
 		known.SysObjectID = object
 	}
 	if known.SysObjectID != object {
-		return &IdentityError{What: "sysObjectID", Want: known.SysObjectID, Got: object}
+		return nil, known, &powerctl.IdentityError{What: "sysObjectID", Want: known.SysObjectID, Got: object}
 	}
 	t, err := o.choose(object)
 	if err != nil {
-		return err
+		return nil, known, err
 	}
 	if t.x == nil {
 		if err := t.lookUp(s, o.c.Name); err != nil {
-			return err
+			return nil, known, err
 		}
 	}
-	if known, err = t.meet(s, known); err != nil {
-		return err
-	}
-	o.target, o.known = t, known
-	return nil
+	known, err = t.meet(s, known)
+	return t, known, err
 }
 
 func (o *Outlet) choose(object string) (*target, error) {
@@ -174,17 +178,19 @@ func (t *target) meet(s *session, known Pin) (Pin, error) {
 		switch {
 		case *want == "" && ok:
 			*want = got
-		case *want != "" && !ok:
-			return &IdentityError{What: what, Want: *want, Got: values[0].String()}
 		case *want != got:
-			return &IdentityError{What: what, Want: *want, Got: got}
+			return &powerctl.IdentityError{What: what, Want: *want, Got: values[0].said()}
 		}
 		return nil
 	}
-	if err := learn(&known.Serial, "serial number", t.p.serial); err != nil {
+	if err := learn(&known.Serial, "serial", t.p.serial); err != nil {
 		return known, err
 	}
 	return known, learn(&known.OutletName, "outlet name", t.p.name)
 }
 
-var _ powerctl.Outlet = (*Outlet)(nil)
+var (
+	_ powerctl.Outlet  = (*Outlet)(nil)
+	_ powerctl.Planner = (*Outlet)(nil)
+	_ powerctl.Warner  = (*Outlet)(nil)
+)

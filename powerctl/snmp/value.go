@@ -48,6 +48,20 @@ func (v value) oid() (string, bool) {
 	return dotted(s), true
 }
 
+// said is what the device calls itself, empty when it does not say.
+func (v value) said() string {
+	if v.absent != "" || v.v == nil {
+		return ""
+	}
+	if text, ok := v.text(); ok || v.kind == gosnmp.OctetString {
+		return text
+	}
+	if oid, ok := v.oid(); ok {
+		return oid
+	}
+	return v.String()
+}
+
 // String is the raw evidence: type and value.
 func (v value) String() string {
 	switch {
