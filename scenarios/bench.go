@@ -23,6 +23,8 @@ type Bench struct {
 	// for nothing.
 	Attest Attest
 	Timing Timing
+	// File names it in errors.
+	File string
 	// Source is the file as it was read; it holds no password.
 	Source []byte
 }
@@ -42,38 +44,6 @@ type Database struct {
 	PasswordFile string // a path that needs no further resolving, empty for none
 }
 
-// Driver names a driver of powerctl.
-type Driver string
-
-// The drivers that a bench file can name.
-const (
-	DriverExec   Driver = "exec"
-	DriverManual Driver = "manual"
-)
-
-// Outlet is the switch. The commands and Timeout are for DriverExec only.
-type Outlet struct {
-	Driver   Driver
-	Name     string
-	Off      []string
-	On       []string
-	State    []string // nil for none
-	Identify []string // nil for none
-	Timeout  time.Duration
-	Class    powerctl.Class
-	Leave    Leave
-}
-
-// Leave is the state in which the outlet is left when a run ends, however it ends.
-type Leave string
-
-// The states to leave behind.
-const (
-	LeaveOn    Leave = "on"
-	LeaveOff   Leave = "off"
-	LeaveFound Leave = "as_found" // as it was read before the run; on where that was no clear off
-)
-
 // Timing is how long to wait for what.
 type Timing struct {
 	Silence     time.Duration // without a byte from the server before a stream is given up
@@ -86,7 +56,7 @@ type Timing struct {
 // Relative paths in it, of the password file and of programs with a slash in
 // their name, are taken from the file's folder.
 func ParseBench(file string, data []byte) (Bench, error) {
-	b := Bench{Source: data}
+	b := Bench{File: file, Source: data}
 	err := strictyaml.Decode(file, data, maxFile, func(s *section) {
 		b.Name = name(s, "bench")
 		s.Require("kind", "lab")
@@ -162,40 +132,6 @@ func checkDSN(dsn string) error {
 		return errors.New("the user, the host or the schema is missing, want " + dsnWant)
 	}
 	return nil
-}
-
-func outlet(s *section, folder string) Outlet {
-	defer s.Done()
-	var o Outlet
-	s.Require("driver", "exec or manual")
-	o.Driver = strictyaml.Choice(s, "driver", "", DriverExec, DriverManual)
-	const nameWant = "the outlet's name, one line of at most 80 characters"
-	s.Require("name", nameWant)
-	o.Name = strictyaml.Parsed(s, "name", nameWant, "", func(text string) (string, bool) {
-		return text, len(text) <= 80 && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' })
-	})
-	o.Off, o.On = argv(s, "off", folder), argv(s, "on", folder)
-	o.State, o.Identify = argv(s, "state", folder), argv(s, "identify", folder)
-	o.Timeout = s.Duration("timeout", 10*time.Second, 100*time.Millisecond, 10*time.Minute)
-	s.Require("class", "mains or drive or chassis")
-	o.Class = strictyaml.Choice(s, "class", "", powerctl.Classes()...)
-	o.Leave = strictyaml.Choice(s, "leave", LeaveOn, LeaveOn, LeaveOff, LeaveFound)
-	switch o.Driver {
-	case DriverExec:
-		s.Require("off", argvWant)
-		s.Require("on", argvWant)
-	case DriverManual:
-		for _, key := range []string{"off", "on", "state", "identify", "timeout"} {
-			if s.Has(key) {
-				s.Problem(key, "given for driver manual, want it for exec only")
-			}
-		}
-		o.Timeout = 0
-	}
-	if o.Leave == LeaveFound && o.Driver != "" && !s.Has("state") {
-		s.Problem("leave", "as_found for an outlet whose state cannot be read, want on or off, or outlet.state")
-	}
-	return o
 }
 
 const argvWant = "a list of a program and its arguments, such as [/usr/local/bin/pdu, outlet, 3]"

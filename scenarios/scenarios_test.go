@@ -110,12 +110,13 @@ func TestSamplesAreWhatTheySay(t *testing.T) {
 	b.Source = nil
 	pdu := func(args ...string) []string { return append([]string{"/usr/local/bin/pdu", "pdu2"}, args...) }
 	require.Equal(t, Bench{
-		Name: "rack2-server7", Kind: Lab,
+		Name: "rack2-server7", Kind: Lab, File: "/etc/lab/bench.yaml",
 		Database: Database{DSN: "mysql://plugpull@192.0.2.7:3306/plugpull", PasswordFile: "/etc/lab/server7.password"},
 		Outlet: Outlet{
 			Driver: DriverExec, Name: "PDU 2, outlet 3",
-			Off: pdu("3", "off"), On: pdu("3", "on"), State: pdu("3", "state"), Identify: pdu("serial"),
-			Timeout: 10 * time.Second, Class: powerctl.Mains, Leave: LeaveOn,
+			Lists:    map[string][]string{"off": pdu("3", "off"), "on": pdu("3", "on"), "state": pdu("3", "state"), "identify": pdu("serial")},
+			Settings: map[string]string{}, Pin: map[string]string{}, Line: 23,
+			Timeout: 10 * time.Second, Class: powerctl.Mains, Leave: LeaveOn, Lease: Lease{For: 10 * time.Minute},
 		},
 		Timing: Timing{Silence: 10 * time.Second, OffDeadline: 30 * time.Second, MinOff: 10 * time.Second, ServerWait: 10 * time.Minute},
 	}, b)
@@ -123,7 +124,7 @@ func TestSamplesAreWhatTheySay(t *testing.T) {
 
 // The optional keys that the samples show as comments must be as valid.
 func TestSamplesWithTheirCommentedKeys(t *testing.T) {
-	commented := regexp.MustCompile(`(?m)^( *)# ((?:window|idle|attest): .*)$`)
+	commented := regexp.MustCompile(`(?m)^( *)# ((?:window|idle|attest|pin|min_on|lease): .*)$`)
 	sc, err := Parse("scenario.yaml", commented.ReplaceAll(
 		bytes.Replace(SampleScenario(), []byte("profile: append"), []byte("profile: churn"), 1), []byte("$1$2")))
 	require.NoError(t, err)
@@ -132,6 +133,9 @@ func TestSamplesWithTheirCommentedKeys(t *testing.T) {
 	b, err := ParseBench("bench.yaml", commented.ReplaceAll(SampleBench(), []byte("$1$2")))
 	require.NoError(t, err)
 	require.Equal(t, AttestMains, b.Attest)
+	require.Equal(t, "what identify prints", b.Outlet.Pin["identity"])
+	require.Equal(t, 5*time.Second, b.Outlet.MinOn)
+	require.Equal(t, Lease{Owner: "lab-a", For: 10 * time.Minute, Dir: "/mnt/lab/outlets"}, b.Outlet.Lease)
 }
 
 func TestDefaultsAreThoseOfTheSample(t *testing.T) {
@@ -146,7 +150,7 @@ outlet: {driver: exec, name: n, off: [pdu, off], on: [pdu, on], class: drive}
 	require.Equal(t, sample.Timing, bare.Timing)
 	require.Equal(t, sample.Outlet.Timeout, bare.Outlet.Timeout)
 	require.Equal(t, sample.Outlet.Leave, bare.Outlet.Leave)
-	require.Nil(t, bare.Outlet.State)
+	require.Nil(t, bare.Outlet.Lists["state"])
 }
 
 func TestManualBench(t *testing.T) {
@@ -173,13 +177,13 @@ outlet: {driver: exec, name: n, off: [./pdu, off], on: [pdu, on], class: drive}
 	b, err := LoadBench(path)
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(dir, "pw"), b.Database.PasswordFile)
-	require.Equal(t, filepath.Join(dir, "pdu"), b.Outlet.Off[0])
-	require.Equal(t, "pdu", b.Outlet.On[0], "a bare name is looked up in PATH")
+	require.Equal(t, filepath.Join(dir, "pdu"), b.Outlet.Lists["off"][0])
+	require.Equal(t, "pdu", b.Outlet.Lists["on"][0], "a bare name is looked up in PATH")
 
 	t.Chdir(dir)
 	b, err = LoadBench("b.yaml")
 	require.NoError(t, err)
-	require.Equal(t, "./pdu", b.Outlet.Off[0], "never looked up in PATH")
+	require.Equal(t, "./pdu", b.Outlet.Lists["off"][0], "never looked up in PATH")
 }
 
 // Each file in testdata/bad is wrong in several ways; the golden file beside it
@@ -281,7 +285,7 @@ func FuzzParse(f *testing.F) {
 		b, err := ParseBench("f.yaml", data)
 		if check(err); err == nil {
 			require.NoError(t, checkDSN(b.Database.DSN))
-			require.Equal(t, b.Outlet.Driver == DriverExec, len(b.Outlet.Off) > 0)
+			require.Equal(t, b.Outlet.Driver == DriverExec, len(b.Outlet.Lists["off"]) > 0)
 		}
 	})
 }
