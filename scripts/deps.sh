@@ -3,7 +3,7 @@
 # and installs them where it can (root, apt-get). Never fails: a test whose program
 # is missing says so when it skips. Does nothing and is quick when all is there.
 set -uo pipefail
-PATH="$PATH:/usr/sbin:/sbin"
+PATH="$PATH:/usr/sbin:/sbin:/lib/nut"
 
 # program  Debian package  what needs it
 needs=(
@@ -18,6 +18,10 @@ needs=(
 	"snmpget             snmp                 tests of the SNMP driver's own simulator"
 	"ipmi_sim            openipmi             tests of the IPMI driver against an independent BMC"
 	"ipmitool            ipmitool             tests of the IPMI driver's own simulator"
+	"powermand           powerman             tests of the powerman bridge against its own daemon"
+	"upsd                nut-server           tests of the NUT bridge against its own server"
+	"upsc                nut-client           tests of the NUT bridge against its own server"
+	"curl                curl                 tests of the HTTP driver's own simulators"
 	"redfishtool         redfishtool          tests of the Redfish driver's own simulator"
 	"ip                  iproute2             tests with a network namespace (and root)"
 	"git                 git                  the version in make build"

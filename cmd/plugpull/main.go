@@ -127,7 +127,7 @@ Exit codes: 0 as expected, 1 not as expected, 2 usage or a bad file,
 		return usage.Errorf("%w (see %s --help)", err, c.CommandPath())
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(a.streamCommand(), a.verifyCommand(), a.runCommand(), a.ledgerCommand(), a.cleanCommand(), a.scenariosCommand(), a.doctorCommand())
+	root.AddCommand(a.streamCommand(), a.verifyCommand(), a.runCommand(), a.ledgerCommand(), a.cleanCommand(), a.scenariosCommand(), a.doctorCommand(), a.powerCommand(), a.guardCommand())
 	markUsage(root)
 	return root
 }
@@ -185,9 +185,10 @@ func badFile(err error) bool {
 		file    *scenarios.FileError
 		locked  *ledger.LockedError
 		outlet  *powerctl.LockedError
+		leased  *powerctl.LeasedError
 		version *ledger.VersionError
 	)
-	if errors.As(err, &file) || errors.As(err, &locked) || errors.As(err, &outlet) || errors.As(err, &version) {
+	if errors.As(err, &file) || errors.As(err, &locked) || errors.As(err, &outlet) || errors.As(err, &leased) || errors.As(err, &version) {
 		return true
 	}
 	for _, known := range []error{scenarios.ErrUnknown, ledger.ErrNotLedger, ledger.ErrShortHeader, ledger.ErrNoConfig,

@@ -24,8 +24,6 @@ import (
 	"plugpull/internal/report"
 	"plugpull/internal/usage"
 	"plugpull/powerctl"
-	"plugpull/powerctl/exec"
-	"plugpull/powerctl/manual"
 	"plugpull/scenarios"
 	"plugpull/verifier"
 )
@@ -475,7 +473,7 @@ func (j *job) finished() *report.Run {
 }
 
 // labBench wires the bench file to its drivers. clean drops another run's schema first.
-func (a *app) labBench(ctx context.Context, j *job, book *campaign.Book, clean bool) (*lab.Bench, error) {
+func (a *app) labBench(ctx context.Context, j *job, book *campaign.Book, clean bool) (*heldLab, error) {
 	dsn, err := benchDSN(&j.bench)
 	if err != nil {
 		return nil, err
@@ -490,38 +488,43 @@ func (a *app) labBench(ctx context.Context, j *job, book *campaign.Book, clean b
 	if w := warnLocal(dsn, ""); w != "" {
 		fmt.Fprintln(a.errs, "warning: "+w)
 	}
-	outlet, err := a.outlet(&j.bench.Outlet)
-	if err != nil {
-		return nil, err
-	}
 	found, unsettled, err := j.power()
 	if err != nil {
 		return nil, err
 	}
-	b, err := lab.New(ctx, lab.Config{Database: db, Outlet: outlet, Policy: powerctl.Policy{Deadline: j.bench.Timing.OffDeadline},
-		MinOff: j.bench.Timing.MinOff, Attest: verifier.Attestation(j.bench.Attest), Leave: lab.Leave(j.bench.Outlet.Leave),
-		Found: found, Unsettled: unsettled})
+	h, err := a.hold(ctx, &j.bench, found)
 	if err != nil {
 		return nil, err
 	}
+	if guarded(&j.bench.Outlet) && !proven(h) {
+		fmt.Fprintf(a.errs, "note: nobody has proven what hangs on outlet %q: plugpull power verify-wiring %s\n", j.bench.Outlet.Name, j.bench.File)
+	}
+	lb := &heldLab{held: h}
+	lb.Bench, err = lab.New(ctx, lab.Config{Database: db, Outlet: h, Policy: powerctl.Policy{Deadline: j.bench.Timing.OffDeadline},
+		Attest: verifier.Attestation(j.bench.Attest), Leave: lab.Leave(j.bench.Outlet.Leave), Found: found, Unsettled: unsettled})
+	if err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
 	if found == powerctl.Unknown {
-		if err := j.folder.Note(0, stepFound, b.Found().String()); err != nil {
-			return nil, errors.Join(err, b.Close())
+		if err := j.folder.Note(0, stepFound, lb.Found().String()); err != nil {
+			return nil, errors.Join(err, lb.Close())
 		}
 	}
 	if clean && book.Index.LastSession() == 0 {
-		if err := dropOther(ctx, b, db, j.bench.Timing.ServerWait); err != nil {
+		if err := dropOther(ctx, lb.Bench, db, j.bench.Timing.ServerWait); err != nil {
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 			defer cancel()
-			return nil, errors.Join(fmt.Errorf("drop what another run left on the server: %w", err), b.Leave(limited), b.Close())
+			return nil, errors.Join(fmt.Errorf("drop what another run left on the server: %w", err), lb.Leave(limited), lb.Close())
 		}
 	}
-	return b, nil
+	return lb, nil
 }
 
-func (a *app) outlet(o *scenarios.Outlet) (powerctl.Outlet, error) {
-	if o.Driver == scenarios.DriverManual {
-		return manual.New(manual.Config{Name: o.Name, Class: o.Class, In: a.in, Out: a.errs})
-	}
-	return exec.New(exec.Config{Name: o.Name, Off: o.Off, On: o.On, State: o.State, Identify: o.Identify, Timeout: o.Timeout, Class: o.Class})
+// heldLab is a lab bench and the hold of its outlet.
+type heldLab struct {
+	*lab.Bench
+	held *hold
 }
+
+// Close gives the outlet back and leaves it alone.
+func (b *heldLab) Close() error { return b.held.Close() }

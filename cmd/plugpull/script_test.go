@@ -48,10 +48,17 @@ func scriptParams(dir string) testscript.Params {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Condition:           condition,
+		Setup:               ownState,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "ledger": makeLedger, "lock": lockLedger, "tmpfs": mountTmpfs,
 		},
 	}
+}
+
+// ownState keeps the outlets' records of a script with it.
+func ownState(env *testscript.Env) error {
+	env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
+	return nil
 }
 
 func exits(ts *testscript.TestScript, neg bool, args []string) {
@@ -127,6 +134,9 @@ func TestScriptsWithServer(t *testing.T) {
 }
 
 func (s scriptServers) setUp(env *testscript.Env) error {
+	if err := ownState(env); err != nil {
+		return err
+	}
 	schema := "plugpull_" + strings.ReplaceAll(strings.TrimPrefix(filepath.Base(env.WorkDir), "script-"), "-", "_")
 	dsn := func(s *testserver.Server, user string) string {
 		return "mysql://" + user + "@" + s.Addr() + "/" + schema

@@ -94,23 +94,32 @@ func startRun(t testing.TB, out, folder, scenario, bench string, cycles int) *pr
 	return start(t, nil, "run", scenario, "--bench", bench, "--out", out, "--json", "--stop-at-finding", "--cycles", fmt.Sprint(cycles))
 }
 
-// TestKillBetweenOffAndOn: who carries the run on brings the power back.
+// TestKillBetweenOffAndOn: its guard brings the power back, or who carries the run on.
 func TestKillBetweenOffAndOn(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t)
-	out := t.TempDir()
-	folder := filepath.Join(out, "killed")
-	p := startRun(t, out, folder, m.scenario("killed", "churn", "200ms..300ms"), m.bench(benchOpts{attest: "drive", leave: "as_found", minOff: "2s"}), 1)
-	awaitStep(t, folder, "off done")
-	require.True(t, p.killAfter(t, 0), p.err.String())
-	require.Equal(t, "off", m.power("state"))
-	r := resume(t, folder)
-	require.Zero(t, r.code, r.stderr)
-	s := r.one(t)
-	assert.Equal(t, 1, s.Cycles.Counted)
-	assert.Equal(t, 1, s.Cycles.Interrupted)
-	assert.Zero(t, s.findings())
-	assert.Equal(t, "on", m.power("state"))
+	for name, guard := range map[string]bool{"the guard lives": true, "the guard is killed too": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			out := t.TempDir()
+			folder := filepath.Join(out, "killed")
+			p := startRun(t, out, folder, m.scenario("killed", "churn", "200ms..300ms"), m.bench(benchOpts{attest: "drive", leave: "as_found", minOff: "2s"}), 1)
+			awaitStep(t, folder, "off done")
+			if !guard {
+				for _, pid := range children(t, p.cmd.Process.Pid, "power-guard") {
+					require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+				}
+			}
+			require.True(t, p.killAfter(t, 0), p.err.String())
+			require.Equal(t, map[bool]string{true: "on", false: "off"}[guard], m.power("state"))
+			r := resume(t, folder)
+			require.Zero(t, r.code, r.stderr)
+			s := r.one(t)
+			assert.Equal(t, 1, s.Cycles.Counted)
+			assert.Equal(t, 1, s.Cycles.Interrupted)
+			assert.Zero(t, s.findings())
+			assert.Equal(t, "on", m.power("state"))
+		})
+	}
 }
 
 func TestKillWhileRecording(t *testing.T) {

@@ -69,6 +69,7 @@ func (m *machine) guard() {
 		if log, err := os.ReadFile(filepath.Join(m.dir, "log")); err == nil && m.t.Failed() {
 			m.t.Logf("the end of the server's log:\n%s", log[max(0, len(log)-4000):])
 		}
+		m.write("dead", "") // the guard of a plugpull that was killed switches it on, and it must not start again
 		m.power("off", "off-fails", "off-ignored", "off-late", "slow")
 		m.keepEvidence()
 	})
@@ -82,7 +83,7 @@ func (m *machine) keepEvidence() {
 	}
 	to, err := os.MkdirTemp("", "plugpull-evidence-")
 	if err == nil {
-		err = exec.Command("cp", "-a", filepath.Dir(m.dir), to).Run()
+		err = exec.Command("cp", "-a", filepath.Dir(m.dir), filepath.Dir(m.server.Datadir()), to).Run()
 	}
 	m.t.Logf("everything of this test is kept in %s (%v)", to, err)
 }

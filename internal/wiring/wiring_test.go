@@ -83,14 +83,14 @@ func TestWiringIsNotProven(t *testing.T) {
 	var notWired *NotWiredError
 	var notBack *NotBackError
 	for name, c := range map[string]struct {
-		h    host
+		h    *host
 		as   any
 		says string
 		cuts int
 	}{
-		"another host, or a second supply": {host{on: true, unwired: true}, &notWired, "second supply", 2},
-		"it does not start again":          {host{on: true, stays: true}, &notBack, "starts by itself", 2},
-		"it was not up":                    {host{on: true, dies: true}, nil, "nothing was cut", 0},
+		"another host, or a second supply": {&host{on: true, unwired: true}, &notWired, "second supply", 2},
+		"it does not start again":          {&host{on: true, stays: true}, &notBack, "starts by itself", 2},
+		"it was not up":                    {&host{on: true, dies: true}, nil, "nothing was cut", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.h.plan().Once(t.Context())

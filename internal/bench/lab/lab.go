@@ -2,9 +2,8 @@
 // DSN, and an outlet that feeds the device under test.
 //
 // It guarantees that a cut is called observed only when the outlet read back off
-// (or the person at a manual outlet said so), that power stays off for the least
-// time, and that the outlet is left as configured. It proves nothing of its own:
-// what was cut is the person's to attest.
+// (or the person at a manual outlet said so), and that the outlet is left as
+// configured. It proves nothing of its own: what was cut is the person's to attest.
 package lab
 
 import (
@@ -12,10 +11,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"plugpull/internal/campaign"
-	"plugpull/internal/clock"
 	"plugpull/powerctl"
 	"plugpull/verifier"
 )
@@ -33,19 +30,16 @@ const (
 // Config of a Bench.
 type Config struct {
 	Database campaign.Database
-	Outlet   powerctl.Outlet
+	Outlet   powerctl.Holder // the caller closes it, after the bench's last use
 	Policy   powerctl.Policy
-	// MinOff is the least time between the observed off and the command to go
-	// on: hold-up times and decaying rails make shorter cuts ambiguous.
-	MinOff time.Duration
-	Attest verifier.Attestation // empty for none
-	Leave  Leave
+	Attest   verifier.Attestation // empty for none
+	Leave    Leave
 	// Found is the outlet's state before the run, where an earlier process has read
 	// it; Unknown has New read it.
 	Found powerctl.State
 	// Unsettled: an earlier process was killed while it switched, so that its
 	// command may still take effect. Ready then switches on whatever the outlet
-	// reads, after MinOff where that is not on.
+	// reads.
 	Unsettled bool
 }
 
@@ -53,27 +47,21 @@ type Config struct {
 type Bench struct {
 	c     Config
 	id    powerctl.Identity
-	lock  *powerctl.Lock
 	found powerctl.State
-	off   clock.Instant // when the power went off, as far as is known; zero while it is on
-	known powerctl.State
+	known powerctl.State // Unknown while it is switched
 }
 
-// New locks the outlet on this machine and changes nothing. Close releases it.
+// New reads the outlet and changes nothing.
 func New(ctx context.Context, c Config) (*Bench, error) {
 	id, err := c.Outlet.Identify(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("identify the outlet: %w", err)
 	}
-	lock, err := powerctl.Acquire(id)
-	if err != nil {
-		return nil, err
-	}
-	b := &Bench{c: c, id: id, lock: lock, found: c.Found}
+	b := &Bench{c: c, id: id, found: c.Found}
 	if b.found == powerctl.Unknown && c.Outlet.Capabilities().ReadBack {
 		r, err := c.Outlet.State(ctx)
 		if err != nil {
-			return nil, errors.Join(b.failed("read its state", err), lock.Release())
+			return nil, b.failed("read its state", err)
 		}
 		b.found = r.State
 	}
@@ -82,9 +70,6 @@ func New(ctx context.Context, c Config) (*Bench, error) {
 
 // Found is the outlet's state before the run, Unknown where that was not readable.
 func (b *Bench) Found() powerctl.State { return b.found }
-
-// Close releases the outlet's lock and leaves the outlet alone.
-func (b *Bench) Close() error { return b.lock.Release() }
 
 // Database implements campaign.Bench.
 func (b *Bench) Database() campaign.Database { return b.c.Database }
@@ -101,23 +86,24 @@ func (b *Bench) Ready(ctx context.Context) error {
 			return nil
 		}
 	}
-	if b.c.Unsettled && b.known != powerctl.On {
-		b.off = clock.Now() // it went off no later than this
-	}
-	if err := b.Restore(ctx); err != nil {
+	if err := b.settle(ctx, true); err != nil {
 		return err
 	}
 	b.c.Unsettled = false
 	return nil
 }
 
-func (b *Bench) on(ctx context.Context) error {
+// settle switches it to the state, whatever state that is found in.
+func (b *Bench) settle(ctx context.Context, on bool) error {
 	b.known = powerctl.Unknown
-	_, err := powerctl.SwitchOn(ctx, b.c.Outlet, b.c.Policy)
-	if err != nil && !errors.Is(err, powerctl.ErrNoReadBack) {
-		return b.failed("switch it on", err)
+	step, known := "switch it off", powerctl.Off
+	if on {
+		step, known = "switch it on", powerctl.On
 	}
-	b.known, b.off = powerctl.On, 0
+	if err := powerctl.Settle(ctx, b.c.Outlet, b.c.Policy, on); err != nil {
+		return b.failed(step, err)
+	}
+	b.known = known
 	return nil
 }
 
@@ -130,8 +116,7 @@ func (b *Bench) Cut(ctx context.Context) (campaign.Cut, error) {
 	b.known = powerctl.Unknown
 	r, err := powerctl.SwitchOff(ctx, b.c.Outlet, b.c.Policy)
 	cut := campaign.Cut{Commanded: r.Commanded, Attest: b.c.Attest}
-	cut.Detail, _ = json.Marshal(r) // plain fields: cannot fail
-	b.off = r.Commanded
+	cut.Detail, _ = json.Marshal(evidence{b.id, b.c.Outlet.Capabilities().Class, r}) // plain fields: cannot fail
 	switch {
 	case errors.Is(err, powerctl.ErrNoReadBack):
 		// Acknowledged, and this outlet can say no more.
@@ -143,45 +128,32 @@ func (b *Bench) Cut(ctx context.Context) (campaign.Cut, error) {
 		cut.Failed = true
 		return cut, fmt.Errorf("%v read off before it was switched off: it does not feed the device under test", b.id)
 	}
-	cut.Observed, b.off, b.known = r.Observed, r.Observed, powerctl.Off
+	cut.Observed, b.known = r.Observed, powerctl.Off
 	return cut, nil
 }
 
-// Restore waits for the least time off and switches the outlet on.
+// evidence is what is kept of a cut: which outlet, what lost power, and when.
+type evidence struct {
+	Outlet powerctl.Identity `json:"outlet"`
+	Class  powerctl.Class    `json:"class"`
+	powerctl.Result
+}
+
+// Restore switches the outlet on; of a group only when all of it was off. It blocks for the least time off.
 func (b *Bench) Restore(ctx context.Context) error {
-	if b.off > 0 {
-		t := time.NewTimer(b.off.Add(b.c.MinOff).Sub(clock.Now()))
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	_, err := powerctl.SwitchOn(ctx, b.c.Outlet, b.c.Policy)
+	if err != nil && !errors.Is(err, powerctl.ErrNoReadBack) {
+		return b.failed("switch it on", err)
 	}
-	return b.on(ctx)
+	b.known = powerctl.On
+	return nil
 }
 
 // Leave puts the outlet into the configured state.
 func (b *Bench) Leave(ctx context.Context) error {
-	want := b.c.Leave
-	if want == LeaveAsFound {
-		want = LeaveOn
-		if b.found == powerctl.Off {
-			want = LeaveOff
-		}
-	}
-	if want == LeaveOff {
-		if b.known == powerctl.Off {
-			return nil
-		}
-		_, err := powerctl.SwitchOff(ctx, b.c.Outlet, b.c.Policy)
-		if err == nil || errors.Is(err, powerctl.ErrNoReadBack) {
-			return nil
-		}
-		return b.failed("switch it off", err)
-	}
-	if b.known == powerctl.On {
+	on := b.c.Leave == LeaveOn || b.c.Leave == LeaveAsFound && b.found != powerctl.Off
+	if on && b.known == powerctl.On || !on && b.known == powerctl.Off {
 		return nil
 	}
-	return b.Restore(ctx)
+	return b.settle(ctx, on)
 }
