@@ -3,6 +3,7 @@ package powerctl
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // Tried says against what a driver was run. Nothing but Hardware and Peer backs a
@@ -83,6 +84,13 @@ type Pinner interface {
 	// Pins returns what the device says of itself now, by the keys of a bench file's pin. It
 	// changes nothing and blocks as Outlet.State does.
 	Pins(ctx context.Context) (map[string]string, error)
+}
+
+// Glitcher is an outlet that can take power away for a moment too short to read back.
+type Glitcher interface {
+	// Glitch takes power away for length, once. It claims no Off: the Result holds when the device took the
+	// command, and what it said. An error that does not match ErrNotSent leaves open whether it happened.
+	Glitch(ctx context.Context, length time.Duration) (Result, error)
 }
 
 // IdentityError: the device or the outlet that answers is not the one that was

@@ -27,7 +27,7 @@ machine, takes its lease, checks that the device is the pinned one, and writes d
 An outlet is called off only when the device read back exactly off.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	c.AddCommand(a.powerListCommand(), a.powerStatusCommand(), a.powerSwitchCommand(false), a.powerSwitchCommand(true),
-		a.powerIdentifyCommand(), a.powerWiringCommand(), a.powerCalibrateCommand(), a.powerReleaseCommand())
+		a.powerIdentifyCommand(), a.powerWiringCommand(), a.powerCalibrateCommand(), a.powerGlitchCommand(), a.powerReleaseCommand())
 	return c
 }
 
@@ -337,6 +337,41 @@ func (a *app) identify(ctx context.Context, o powerctl.Outlet) error {
 		fmt.Fprintln(a.out, "warning: "+w.Text)
 	}
 	return err
+}
+
+func (a *app) powerGlitchCommand() *cobra.Command {
+	var length time.Duration
+	c := &cobra.Command{Use: "glitch BENCH-FILE --length TIME", Short: "take the power away for some microseconds, once", Args: cobra.ExactArgs(1),
+		Long: `For outlets that can (quarch): a brown-out of the given length, such as 500us. Nothing reads back how deep the rail
+fell, so that it is never called off, and no run counts it as a cut.
+
+Exit codes: 0 the device took the command; 2 usage, a bad file, or an outlet that cannot; 4 anything else.`,
+		RunE: func(c *cobra.Command, args []string) error { return a.glitch(a.until(c.Context()), args[0], length) }}
+	c.Flags().DurationVar(&length, "length", 0, "how long")
+	return c
+}
+
+func (a *app) glitch(ctx context.Context, path string, length time.Duration) error {
+	if length <= 0 {
+		return usage.Errorf("--length is missing: a time such as 500us")
+	}
+	b, err := loadLab(path)
+	if err != nil {
+		return err
+	}
+	h, err := a.hold(ctx, b, powerctl.Unknown)
+	if err != nil {
+		return err
+	}
+	g, can := h.drivers.Outlet.(powerctl.Glitcher)
+	if !can {
+		return errors.Join(usage.Errorf("%s: outlet %q (driver %s) cannot glitch", path, b.Outlet.Name, b.Outlet.Driver), h.Close())
+	}
+	res, err := g.Glitch(ctx, length)
+	if res.Commanded != 0 {
+		printResult(a.out, res)
+	}
+	return errors.Join(err, h.Close())
 }
 
 func (a *app) powerReleaseCommand() *cobra.Command {
