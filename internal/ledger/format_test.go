@@ -153,7 +153,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-func TestLongestText(t *testing.T) {
+func TestTextOfGreatestLength(t *testing.T) {
 	long := text(TextNote, 1, strings.Repeat("x", MaxText))
 	got, err := readAll(readerOf(t, encoded(t, long, acked(1))))
 	require.NoError(t, err)
