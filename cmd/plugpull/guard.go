@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"plugpull/powerctl"
 	"plugpull/scenarios"
@@ -80,14 +81,30 @@ func (a *app) guard() error {
 	if err != nil || json.Unmarshal(line, &d) != nil {
 		return errors.New("this command is for plugpull itself")
 	}
+	parent, pidErr := unix.PidfdOpen(d.PID, 0) // Linux 5.3
 	if _, err := in.ReadBytes('\n'); err == nil {
 		return nil
+	}
+	if pidErr == nil {
+		awaitEnd(parent)
 	}
 	b, err := scenarios.ParseBench(d.File, d.Source)
 	if err != nil {
 		return err
 	}
 	return a.takeOver(context.Background(), &b, d.PID)
+}
+
+// awaitEnd waits until a process is gone with all its threads: its pipe may be closed before its locks are
+// let go of. Nobody waits longer than some seconds for one that hangs in the kernel.
+func awaitEnd(pidfd int) {
+	const most = 10 * time.Second
+	for end := time.Now().Add(most); time.Now().Before(end); {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(most.Milliseconds()))
+		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
 }
 
 // takeOver leaves the outlet of a process that is gone as it was to be left.

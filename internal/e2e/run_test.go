@@ -28,6 +28,7 @@ func TestOutletFaults(t *testing.T) {
 		state   string   // of the outlet afterwards
 		offs    int
 		leave   string
+		wait    string // for the server
 		noState bool
 	}{
 		{name: "off fails", code: 3, reason: "cut_failed", state: "on", offs: 1,
@@ -40,19 +41,19 @@ func TestOutletFaults(t *testing.T) {
 			fault: func(m *machine) { m.write("off-ignored", "") }},
 		{name: "off comes late", code: 3, reason: "still_alive", state: "on", offs: 1,
 			fault: func(m *machine) { m.write("off-late", "") }},
-		{name: "it reads off before the cut", code: 3, reason: "cut_failed", state: "on", offs: 1,
+		{name: "it reads off before the cut", code: 4, reason: "failed", state: "off",
 			watch: func(m *machine, folder string) {
 				await(m.t, "the load", func() bool { return strings.Contains(journal(folder), `"prepare"`) })
 				m.write("says", "off")
 			},
-			says: []string{"read off before it was switched off: it does not feed the device under test"}},
+			says: []string{"was left on at", "now reads off: somebody else switches it", "could not be left as configured"}},
 		{name: "on fails", code: 4, reason: "failed", state: "off", offs: 1,
 			fault: func(m *machine) { m.write("on-fails", "") },
 			says:  []string{"relay of", "switch it on", "fuse blown", "could not be left as configured", "--resume"}},
 		{name: "it reads off for ever", code: 4, reason: "failed", state: "off",
 			fault: func(m *machine) { m.write("says-always", "off") },
 			says:  []string{"relay of", "switch it on", `last read as off`}},
-		{name: "the server does not come back", code: 3, reason: "no_server", state: "off", offs: 2, leave: "off",
+		{name: "the server does not come back", code: 3, reason: "no_server", state: "off", offs: 2, leave: "off", wait: "2s",
 			fault: func(m *machine) { m.write("on.1", "touch $dir/dead") },
 			says:  []string{"does not answer", "--resume"}},
 	} {
@@ -64,7 +65,7 @@ func TestOutletFaults(t *testing.T) {
 			}
 			out := t.TempDir()
 			p := start(t, nil, "run", m.scenario("faulty", "append", "200ms..400ms"), "--cycles", "1", "--out", out, "--json", "--bench",
-				m.bench(benchOpts{attest: "drive", offDeadline: "1s", serverWait: "2s", silence: "500ms", leave: tt.leave, noState: tt.noState}))
+				m.bench(benchOpts{attest: "drive", offDeadline: "1s", serverWait: tt.wait, silence: "500ms", leave: tt.leave, noState: tt.noState}))
 			folder := filepath.Join(out, "faulty")
 			if tt.watch != nil {
 				tt.watch(m, folder)

@@ -22,12 +22,12 @@ func TestRead(t *testing.T) {
 		mode       os.FileMode
 		fails      bool
 	}{
-		"newline":        {"secret\n", "secret", 0o600, false},
-		"two newlines":   {"secret\n\n", "secret\n", 0o400, false},
-		"spaces kept":    {" secret ", " secret ", 0o600, false},
-		"CRLF":           {"secret\r\n", "secret", 0o600, false},
-		"group may read": {"secret", "", 0o640, true},
-		"others may":     {"secret", "", 0o604, true},
+		"newline":        {"hunter2\n", "hunter2", 0o600, false},
+		"two newlines":   {"hunter2\n\n", "hunter2\n", 0o400, false},
+		"spaces kept":    {" hunter2 ", " hunter2 ", 0o600, false},
+		"CRLF":           {"hunter2\r\n", "hunter2", 0o600, false},
+		"group may read": {"hunter2", "", 0o640, true},
+		"others may":     {"hunter2", "", 0o604, true},
 		"too long":       {strings.Repeat("x", Most+1), "", 0o600, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestRead(t *testing.T) {
 			assert.Equal(t, c.fails, err != nil)
 			assert.Equal(t, c.want, got)
 			if err != nil {
-				assert.NotContains(t, err.Error(), "secret")
+				assert.NotContains(t, err.Error(), "hunter2")
 			}
 		})
 	}
