@@ -29,16 +29,22 @@ type Feed struct {
 // went away from the host. Group.Settle brings them together.
 var ErrFeedsDiffer = errors.New("some feeds of the group are on and some are not: switch the group off first, so that power really goes away")
 
-// NewGroup returns the feeds as one outlet. They need different names and one class.
+// NewGroup returns the feeds as one outlet. They need different names and one class, and all can
+// report their state or none.
 func NewGroup(name string, feeds []Feed) (*Group, error) {
 	if len(feeds) < 2 {
 		return nil, fmt.Errorf("group %q: %d feeds, want at least 2", name, len(feeds))
 	}
-	class := feeds[0].Outlet.Capabilities().Class
+	first := feeds[0].Outlet.Capabilities()
 	seen := map[string]bool{}
 	for _, f := range feeds {
-		if c := f.Outlet.Capabilities().Class; c != class {
-			return nil, fmt.Errorf("group %q: feed %q is of class %s, want %s as the first", name, f.Name, c, class)
+		c := f.Outlet.Capabilities()
+		if c.Class != first.Class {
+			return nil, fmt.Errorf("group %q: feed %q is of class %s, want %s as the first", name, f.Name, c.Class, first.Class)
+		}
+		if c.ReadBack != first.ReadBack {
+			// As blind as its blindest feed, it would send on while another feed reads on.
+			return nil, fmt.Errorf("group %q: of the feeds %q and %q one can report its state and the other cannot, which no cut can be trusted to", name, feeds[0].Name, f.Name)
 		}
 		if seen[f.Name] {
 			return nil, fmt.Errorf("group %q: two feeds are named %q", name, f.Name)
@@ -48,14 +54,12 @@ func NewGroup(name string, feeds []Feed) (*Group, error) {
 	return &Group{name: name, feeds: slices.Clone(feeds)}, nil
 }
 
-// Capabilities implements Outlet: a group reads back when every feed does, and is
-// tried as little as the least tried feed.
+// Capabilities implements Outlet: a group is tried as little as the least tried feed.
 func (g *Group) Capabilities() Capabilities {
 	order := []Tried{TriedNothing, TriedSimulator, TriedPeer, TriedHardware, TriedOwn}
 	all := g.feeds[0].Outlet.Capabilities()
 	for _, f := range g.feeds[1:] {
 		c := f.Outlet.Capabilities()
-		all.ReadBack = all.ReadBack && c.ReadBack
 		if slices.Index(order, c.Tried) < slices.Index(order, all.Tried) {
 			all.Tried = c.Tried
 		}

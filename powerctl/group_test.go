@@ -83,7 +83,11 @@ func TestGroupThatIsNone(t *testing.T) {
 	require.ErrorContains(t, err, "the same outlet")
 	blind := newRelay(true)
 	blind.blind = true
-	require.False(t, groupOf(t, a, blind).Capabilities().ReadBack)
+	_, err = NewGroup("host", []Feed{{"a", a}, {"b", blind}})
+	require.ErrorContains(t, err, "one can report its state and the other cannot")
+	deaf := newRelay(true)
+	deaf.blind = true
+	require.False(t, groupOf(t, deaf, blind).Capabilities().ReadBack)
 
 	// What is taken of a group that cannot be taken whole is given back.
 	b, dir := newRelay(true), t.TempDir()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -65,18 +66,20 @@ type Holder interface {
 
 // held is a Holder of one outlet.
 type held struct {
-	o     Outlet
-	s     Safety
-	id    Identity
-	lock  *Lock
-	store store
-	found Record
+	o             Outlet
+	s             Safety
+	id            Identity
+	host, machine string // as they were when it was taken: a name may change meanwhile
+	lock          *Lock
+	store         store
+	found         Record
 
 	mu      sync.Mutex // the renewal runs beside
 	lost    error
-	left    State         // as last observed by this process; Unknown before that and after a failed command
+	pending State         // what a command is to bring about that was not seen yet; Unknown where there is none
+	left    State         // as last observed by this process; Unknown before that and while a command is pending
 	leftAt  clock.Instant // of left
-	moved   clock.Instant // the last command, or the last reading that showed a change
+	moved   clock.Instant // the last command
 	stop    chan struct{}
 	ended   sync.Once
 	renewed sync.WaitGroup
@@ -87,22 +90,59 @@ type held struct {
 func Take(ctx context.Context, o Outlet, s Safety) (Holder, error) {
 	g, is := o.(*Group)
 	if !is {
-		return take(ctx, o, s)
+		all, err := takeAll(ctx, []Feed{{Outlet: o}}, s)
+		if err != nil {
+			return nil, err
+		}
+		return all[0], nil
 	}
 	if _, err := g.Identify(ctx); err != nil { // two feeds that are one outlet
 		return nil, err
 	}
-	all := &heldGroup{}
-	var feeds []Feed
-	for _, f := range g.feeds {
-		h, err := take(ctx, f.Outlet, s)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("feed %q: %w", f.Name, err), all.Close())
-		}
-		all.held = append(all.held, h)
-		feeds = append(feeds, Feed{f.Name, h})
+	all, err := takeAll(ctx, g.feeds, s)
+	if err != nil {
+		return nil, err
 	}
-	all.Group = &Group{name: g.name, feeds: feeds}
+	feeds := make([]Feed, len(all))
+	for i, h := range all {
+		feeds[i] = Feed{g.feeds[i].Name, h}
+	}
+	return &heldGroup{&Group{name: g.name, feeds: feeds}, all}, nil
+}
+
+// takeAll locks every outlet before it writes to the record of any: who cannot have all of
+// them leaves no trace.
+func takeAll(ctx context.Context, feeds []Feed, s Safety) (all []*held, err error) {
+	named := func(f Feed, err error) error {
+		if f.Name == "" {
+			return err
+		}
+		return fmt.Errorf("feed %q: %w", f.Name, err)
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, h := range all {
+			err = errors.Join(err, h.giveUp())
+		}
+		all = nil
+	}()
+	for _, f := range feeds {
+		h, err := lockOutlet(ctx, f.Outlet, s)
+		if err != nil {
+			return all, named(f, err)
+		}
+		all = append(all, h)
+	}
+	for i, h := range all {
+		if err := h.lease(); err != nil {
+			return all, named(feeds[i], err)
+		}
+	}
+	for _, h := range all {
+		h.renewed.Go(h.renew)
+	}
 	return all, nil
 }
 
@@ -138,7 +178,7 @@ func (g *heldGroup) Close() error {
 	return errors.Join(errs...)
 }
 
-func take(ctx context.Context, o Outlet, s Safety) (*held, error) {
+func lockOutlet(ctx context.Context, o Outlet, s Safety) (*held, error) {
 	if s.Lease <= 0 {
 		return nil, errors.New("take the outlet: the time of the lease is missing")
 	}
@@ -159,14 +199,8 @@ func take(ctx context.Context, o Outlet, s Safety) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &held{o: o, s: s, id: id, lock: lock, stop: make(chan struct{})}
-	if h.store, err = newStore(s.Dir, id); err == nil {
-		err = h.lease()
-	}
-	if err != nil {
-		return nil, errors.Join(err, lock.Release())
-	}
-	h.renewed.Go(h.renew)
+	h := &held{o: o, s: s, id: id, lock: lock, store: newStore(s.Dir, id), stop: make(chan struct{})}
+	h.host, h.machine = thisMachine()
 	return h, nil
 }
 
@@ -177,31 +211,33 @@ func (h *held) Prove(w Wiring) error { return h.update(func(r *Record) { r.Wirin
 func (h *held) Found() []Record { return []Record{h.found} }
 
 func (h *held) lease() error {
-	host := thisMachine()
 	return h.store.change(func(r *Record) error {
 		now := time.Now()
 		// The machine's own lock is ours: a holder of this machine is dead.
-		if r.Owner != "" && r.Host != host && now.Before(r.Expires) {
+		if r.Owner != "" && r.Machine != h.machine && now.Before(r.Expires) {
 			return &LeasedError{Record: *r, File: h.store.path}
 		}
 		h.found = *r
-		r.Outlet, r.Owner, r.Host, r.PID, r.Since, r.Expires, r.Leave = h.id, h.s.Owner, host, os.Getpid(), now, now.Add(h.s.Lease), h.s.Leave
+		r.Outlet, r.Owner, r.Host, r.Machine, r.PID, r.Since, r.Expires = h.id, h.s.Owner, h.host, h.machine, os.Getpid(), now, now.Add(h.s.Lease)
 		r.Guard = h.s.Guard
+		if h.s.Leave != "" {
+			r.Leave = h.s.Leave
+		}
 		return nil
 	})
 }
 
-// thisMachine is the host's name and, since names are not unique, the beginning of its
-// machine id (machine-id(5)) where it has one.
-func thisMachine() string {
-	name, err := os.Hostname()
+// thisMachine is the host's name, for people, and what tells machines apart: machine-id(5), since
+// names are not unique and change; the name where there is none.
+func thisMachine() (host, machine string) {
+	host, err := os.Hostname()
 	if err != nil {
-		name = "unknown host"
+		host = "unknown host"
 	}
-	if id, err := os.ReadFile("/etc/machine-id"); err == nil && len(id) >= 8 {
-		name += " " + string(id[:8])
+	if id, err := os.ReadFile("/etc/machine-id"); err == nil && len(strings.TrimSpace(string(id))) >= 8 {
+		return host, strings.TrimSpace(string(id))
 	}
-	return name
+	return host, host
 }
 
 // update changes our record, or finds that it is not ours any more.
@@ -211,10 +247,13 @@ func (h *held) update(f func(*Record)) error {
 	if h.lost != nil {
 		return h.lost
 	}
-	host := thisMachine()
 	return h.store.change(func(r *Record) error {
-		if r.Owner != h.s.Owner || r.Host != host || r.PID != os.Getpid() {
-			h.lost = fmt.Errorf("%w: %s on %s (record %s)", ErrLeaseLost, r.Owner, r.Host, h.store.path)
+		if r.Owner != h.s.Owner || r.Machine != h.machine || r.PID != os.Getpid() {
+			by := "it was released (record " + h.store.path + ")"
+			if r.Owner != "" {
+				by = fmt.Sprintf("by %s on %s (record %s)", r.Owner, r.Host, h.store.path)
+			}
+			h.lost = fmt.Errorf("%w: %s", ErrLeaseLost, by)
 			return h.lost
 		}
 		r.Expires = time.Now().Add(h.s.Lease)
@@ -237,150 +276,33 @@ func (h *held) renew() {
 	}
 }
 
+// free takes the holder out of a record.
+func (r *Record) free() {
+	r.Owner, r.Host, r.Machine, r.PID, r.Since, r.Expires, r.Guard = "", "", "", 0, time.Time{}, time.Time{}, false
+}
+
 // Close implements Holder.
 func (h *held) Close() error {
 	h.ended.Do(func() { close(h.stop) })
 	h.renewed.Wait()
-	err := h.update(func(r *Record) {
-		r.Owner, r.Host, r.PID, r.Since, r.Expires, r.Guard = "", "", 0, time.Time{}, time.Time{}, false
-	})
+	err := h.update((*Record).free)
 	if errors.Is(err, ErrLeaseLost) {
 		err = nil // it is somebody else's, who will say so
 	}
 	return errors.Join(err, h.lock.Release())
 }
 
-// Capabilities implements Outlet.
-func (h *held) Capabilities() Capabilities { return h.o.Capabilities() }
-
-// Identify implements Outlet.
-func (h *held) Identify(ctx context.Context) (Identity, error) { return h.o.Identify(ctx) }
-
-// Off implements Outlet.
-func (h *held) Off(ctx context.Context) (Result, error) { return h.command(ctx, "off", Off, h.o.Off) }
-
-// On implements Outlet.
-func (h *held) On(ctx context.Context) (Result, error) { return h.command(ctx, "on", On, h.o.On) }
-
-// State implements Outlet.
-func (h *held) State(ctx context.Context) (Result, error) {
-	r, err := h.o.State(ctx)
-	if err == nil {
-		h.observed(r)
-	}
-	return r, err
-}
-
-// Plan implements Planner where the driver does.
-func (h *held) Plan(on bool) []string { return PlanOf(h.o, on) }
-
-// Warnings implements Warner where the driver does.
-func (h *held) Warnings(ctx context.Context) ([]Warning, error) { return WarningsOf(ctx, h.o) }
-
-func (h *held) command(ctx context.Context, op string, want State, send func(context.Context) (Result, error)) (Result, error) {
-	notSent := func(step string, err error) (Result, error) {
-		return Result{}, &OpError{Op: op, Outlet: h.id.Name, Step: step, Err: fmt.Errorf("%w: %w", ErrNotSent, err)}
-	}
-	if err := h.least(ctx, want); err != nil {
-		return notSent("wait for the least time in its state", err)
-	}
-	if err := h.unchanged(ctx); err != nil {
-		return notSent("see whether it is as it was left", err)
-	}
-	if err := h.update(func(r *Record) { r.Intent = &Intent{Op: op, At: time.Now()} }); err != nil {
-		return notSent("write the intent down", err)
-	}
-	h.left = Unknown
-	r, err := send(ctx)
-	if errors.Is(err, ErrNotSent) {
-		return r, errors.Join(err, h.update(func(r *Record) { r.Intent = nil }))
-	}
-	h.moved = clock.Now()
-	switch {
-	case err == nil && r.State == want:
-		h.observed(r)
-	case err == nil && !h.o.Capabilities().ReadBack:
-		_ = h.update(func(r *Record) { r.Intent.Done = time.Now() })
-	}
-	return r, err
-}
-
-// observed keeps what was read, in the record when it is the end of an intent.
-func (h *held) observed(r Result) {
-	if r.Observed == 0 || r.State != On && r.State != Off || h.left != Unknown {
-		// A reading that differs from how we left it is for the next command to judge.
-		return
-	}
-	h.left, h.leftAt = r.State, r.Observed
-	// Best effort: the next command needs the record on disk, and fails without it.
-	_ = h.update(func(rec *Record) {
-		rec.State, rec.StateAt = r.State, time.Now()
-		if rec.Intent.Open() && rec.Intent.Op == r.State.String() {
-			rec.Intent.Done = rec.StateAt
+// giveUp gives the lock back, and the record to whom it belonged.
+func (h *held) giveUp() error {
+	err := h.update(func(r *Record) {
+		if r.free(); h.found.Outlet != (Identity{}) {
+			*r = h.found
 		}
 	})
-}
-
-// unchanged is an error when the outlet reads as the opposite of what this process saw last, and
-// goes on doing so. What cannot be read now is no evidence of a change.
-func (h *held) unchanged(ctx context.Context) error {
-	if h.left == Unknown || !h.o.Capabilities().ReadBack {
-		return nil
+	if errors.Is(err, ErrLeaseLost) { // it was only locked
+		err = nil
 	}
-	var got State
-	for try := range 3 { // some devices show an old state for a moment
-		if try > 0 {
-			if err := pause(ctx, h.s.Confirm); err != nil {
-				return err
-			}
-		}
-		r, err := h.o.State(ctx)
-		if err != nil || r.State == h.left || r.State != On && r.State != Off {
-			return nil
-		}
-		got = r.State
-	}
-	return &ChangedError{Outlet: h.id, Left: h.left, Got: got, Since: time.Now().Add(-clock.Now().Sub(h.leftAt))}
-}
-
-// least waits until the outlet was long enough in the state that it is to leave.
-func (h *held) least(ctx context.Context, want State) error {
-	least := h.s.MinOn
-	if want == On {
-		least = h.s.MinOff
-	}
-	since := h.moved
-	if h.left != Unknown && h.left != want && h.leftAt > since {
-		since = h.leftAt
-	}
-	var wait time.Duration
-	switch {
-	case h.left == want: // nothing moves
-	case since != 0:
-		wait = since.Add(least).Sub(clock.Now())
-	case h.found.Intent.Open():
-		wait = least // somebody was killed while he switched: it may have moved just now
-	case h.found.State != want && !h.found.StateAt.IsZero():
-		// By the wall clock, which may have been set meanwhile.
-		if gone := time.Since(h.found.StateAt); gone >= 0 && gone < least {
-			wait = least - gone
-		}
-	}
-	return pause(ctx, wait)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return errors.Join(err, h.lock.Release())
 }
 
 // Release ends somebody else's lease of an outlet: for a holder that is gone for good. It
@@ -394,21 +316,18 @@ func Release(id Identity, dir, owner string) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	st, err := newStore(dir, id)
 	var was Record
-	if err == nil {
-		err = st.change(func(r *Record) error {
-			was = *r
-			if r.Owner == "" {
-				return errNothing
-			}
-			if r.Owner != owner {
-				return fmt.Errorf("%w: it is %s", ErrOwner, r.Owner)
-			}
-			r.Owner, r.Host, r.PID, r.Since, r.Expires = "", "", 0, time.Time{}, time.Time{}
-			return nil
-		})
-	}
+	err = newStore(dir, id).change(func(r *Record) error {
+		was = *r
+		if r.Owner == "" {
+			return errNothing
+		}
+		if r.Owner != owner {
+			return fmt.Errorf("%w: it is %s", ErrOwner, r.Owner)
+		}
+		r.free()
+		return nil
+	})
 	if errors.Is(err, errNothing) {
 		err = nil
 	}
@@ -418,7 +337,8 @@ func Release(id Identity, dir, owner string) (Record, error) {
 // Gone reports whether the holder was a process of this machine that is no more: its lease
 // keeps nobody away.
 func (r Record) Gone() bool {
-	return r.PID != 0 && r.Host == thisMachine() && errors.Is(syscall.Kill(r.PID, 0), syscall.ESRCH)
+	_, machine := thisMachine()
+	return r.PID != 0 && r.Machine == machine && errors.Is(syscall.Kill(r.PID, 0), syscall.ESRCH)
 }
 
 // ErrOwner: the outlet is held by another owner than the named one.
@@ -427,17 +347,9 @@ var ErrOwner = errors.New("the outlet has another holder")
 var errNothing = errors.New("nothing to do")
 
 // ReadRecord returns what is written down about an outlet, the zero Record where nothing is.
-func ReadRecord(id Identity, dir string) (r Record, err error) {
+func ReadRecord(id Identity, dir string) (Record, error) {
 	if dir == "" {
 		dir = RecordDir()
 	}
-	st, err := newStore(dir, id)
-	if err != nil {
-		return r, err
-	}
-	err = st.change(func(now *Record) error { r = *now; return errNothing })
-	if errors.Is(err, errNothing) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EROFS) {
-		err = nil
-	}
-	return r, err
+	return newStore(dir, id).read()
 }

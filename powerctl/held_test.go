@@ -201,8 +201,7 @@ func TestTakeKeepsOthersAway(t *testing.T) {
 	require.ErrorAs(t, err, &locked, "a live holder of this machine is never robbed")
 	require.NoError(t, h.Close())
 
-	st, err := newStore(dir, r.id)
-	require.NoError(t, err)
+	st := newStore(dir, r.id)
 	elsewhere := func(expires time.Duration) {
 		require.NoError(t, st.change(func(rec *Record) error {
 			rec.Owner, rec.Host, rec.PID, rec.Expires = "them", "lab2", 1, time.Now().Add(expires)
@@ -256,8 +255,7 @@ func TestTwoTakersOfOneOutlet(t *testing.T) {
 
 func TestRecordSurvivesATornWrite(t *testing.T) {
 	dir, id := t.TempDir(), newRelay(true).id
-	st, err := newStore(dir, id)
-	require.NoError(t, err)
+	st := newStore(dir, id)
 	for _, owner := range []string{"a", "b", "c"} {
 		require.NoError(t, st.change(func(r *Record) error { r.Outlet, r.Owner = id, owner; return nil }))
 	}
@@ -301,4 +299,112 @@ func FuzzReadSlots(f *testing.F) {
 			t.Fatal("nothing was read as a record")
 		}
 	})
+}
+
+// Old states after a command are neither how the outlet was left nor somebody else's doing.
+func TestStaleReadingsAfterACommand(t *testing.T) {
+	dir, r := t.TempDir(), newRelay(true)
+	s := safe(dir)
+	s.MinOff = 50 * time.Millisecond
+	h := taken(t, r, s)
+	for range 2 {
+		var shown []bool
+		r.onState = func() {
+			if len(shown) < 3 && len(r.sent) > 0 && r.sent[len(r.sent)-1] == "off" {
+				shown = append(shown, true)
+				r.on = true
+				return
+			}
+			r.on = len(r.sent) == 0 || r.sent[len(r.sent)-1] == "on"
+		}
+		off, err := SwitchOff(t.Context(), h, quick)
+		require.NoError(t, err)
+		require.True(t, off.IsOff())
+		require.Len(t, shown, 3)
+		rec, err := ReadRecord(r.id, dir)
+		require.NoError(t, err)
+		require.False(t, rec.Intent.Open(), "it was seen to take effect")
+		on, err := SwitchOn(t.Context(), h, quick)
+		require.NoError(t, err, "on is sent")
+		require.GreaterOrEqual(t, on.Commanded.Sub(off.Observed), s.MinOff)
+	}
+}
+
+func TestOpenIntentOutlivesACommandThatWasNotSent(t *testing.T) {
+	dir, r := t.TempDir(), newRelay(true)
+	h := taken(t, r, safe(dir))
+	r.offErr = errors.New("the wire broke")
+	_, err := h.Off(t.Context())
+	require.Error(t, err)
+	r.offErr = ErrNotSent
+	_, err = h.Off(t.Context())
+	require.ErrorIs(t, err, ErrNotSent)
+	rec, err := ReadRecord(r.id, dir)
+	require.NoError(t, err)
+	require.True(t, rec.Intent.Open(), "nobody knows what the first one did")
+}
+
+func TestLeastTimesOfAnOutletThatCannotReport(t *testing.T) {
+	dir, r := t.TempDir(), newRelay(true)
+	r.blind = true
+	s := safe(dir)
+	s.MinOff = 150 * time.Millisecond
+	h := taken(t, r, s)
+	_, err := SwitchOff(t.Context(), h, quick)
+	require.ErrorIs(t, err, ErrNoReadBack)
+	require.NoError(t, h.Close())
+	h = taken(t, r, s)
+	_, err = SwitchOn(t.Context(), h, quick)
+	require.ErrorIs(t, err, ErrNoReadBack)
+	require.GreaterOrEqual(t, r.sentAt[1].Sub(r.sentAt[0]), s.MinOff-5*time.Millisecond, "by the wall clock, which the record holds")
+}
+
+// What people call an outlet does not matter for who holds it.
+func TestTwoNamesOfOneOutlet(t *testing.T) {
+	dir, r := t.TempDir(), newRelay(true)
+	taken(t, r, safe(dir))
+	other := newRelay(true)
+	other.id = r.id
+	other.id.Name = "another name"
+	_, err := Take(t.Context(), other, safe(dir))
+	var locked *LockedError
+	require.ErrorAs(t, err, &locked)
+}
+
+// Our own off is followed by an on also when the disk has become full meanwhile.
+func TestOnAfterOffWithoutARecord(t *testing.T) {
+	dir, r := t.TempDir(), newRelay(true)
+	h := taken(t, r, safe(dir))
+	_, err := SwitchOff(t.Context(), h, quick)
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, os.WriteFile(dir, nil, 0o600))
+	_, err = SwitchOn(t.Context(), h, quick)
+	require.NoError(t, err)
+	require.True(t, r.on)
+	_, err = h.Off(t.Context())
+	require.ErrorIs(t, err, ErrNotSent, "but nothing is cut that cannot be written down")
+}
+
+// An interrupt ends the wait before a command and never the command.
+func TestInterruptDoesNotCutACommandShort(t *testing.T) {
+	r := &interruptible{relay: newRelay(true)}
+	h := taken(t, r, safe(t.TempDir()))
+	ctx, cancel := context.WithCancel(t.Context())
+	r.within = cancel
+	_, err := h.Off(ctx)
+	require.NoError(t, err)
+	require.NoError(t, r.err, "the driver's context goes on")
+}
+
+type interruptible struct {
+	*relay
+	within func()
+	err    error
+}
+
+func (i *interruptible) Off(ctx context.Context) (Result, error) {
+	i.within()
+	i.err = ctx.Err()
+	return i.relay.Off(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -23,6 +24,7 @@ type Record struct {
 	// Owner holds the outlet until Expires, and nobody where it is empty.
 	Owner   string    `json:"owner,omitempty"`
 	Host    string    `json:"host,omitempty"`
+	Machine string    `json:"machine,omitempty"` // its machine id, or its name where it has none
 	PID     int       `json:"pid,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	Expires time.Time `json:"expires,omitzero"`
@@ -48,8 +50,9 @@ type Wiring struct {
 
 // Intent is a command that is about to be sent.
 type Intent struct {
-	Op string    `json:"op"` // on or off
-	At time.Time `json:"at"`
+	Op  string    `json:"op"` // on or off
+	At  time.Time `json:"at"`
+	PID int       `json:"pid"` // of the process that sent it
 	// Done is when the commanded state was read back, or, of an outlet that cannot report,
 	// when the command was acknowledged.
 	Done time.Time `json:"done,omitzero"`
@@ -77,12 +80,9 @@ var ErrLeaseLost = errors.New("the lease of the outlet was taken by somebody els
 // works over NFS too (Linux has turned flock into its byte-range locks since 2.6.12).
 type store struct{ path string }
 
-func newStore(dir string, id Identity) (store, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return store{}, fmt.Errorf("make the folder of outlet records: %w", err)
-	}
-	sum := sha256.Sum256([]byte(id.Driver + "\x00" + id.Device + "\x00" + id.Name))
-	return store{filepath.Join(dir, "outlet-"+hex.EncodeToString(sum[:12])+".json")}, nil
+func newStore(dir string, id Identity) store {
+	sum := sha256.Sum256([]byte(id.key()))
+	return store{filepath.Join(dir, "outlet-"+hex.EncodeToString(sum[:12])+".json")}
 }
 
 // slotSize is that of each of the two places in a record's file, which are written in turn, so
@@ -97,7 +97,10 @@ type slot struct {
 // change reads the record, lets f change it, and has it on disk before it returns. f returns
 // an error to leave it as it is. It blocks while another process does the same.
 func (s store) change(f func(*Record) error) error {
-	file, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o755); err != nil {
+		return fmt.Errorf("make the folder of outlet records: %w", err)
+	}
+	file, err := s.open()
 	if err != nil {
 		return fmt.Errorf("the outlet's record: %w", err)
 	}
@@ -117,6 +120,46 @@ func (s store) change(f func(*Record) error) error {
 		return fmt.Errorf("write the outlet's record %s: %w", s.path, err)
 	}
 	return nil
+}
+
+// open opens the record, or makes it; in a folder where everybody may write, everybody may.
+func (s store) open() (*os.File, error) {
+	const flags = os.O_RDWR | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	file, err := os.OpenFile(s.path, flags, 0)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return file, err
+	}
+	file, err = os.OpenFile(s.path, flags|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return os.OpenFile(s.path, flags, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if st, err := os.Stat(filepath.Dir(s.path)); err == nil && st.Mode().Perm()&0o022 != 0 {
+		_ = file.Chmod(0o644 | st.Mode().Perm()&0o022)
+	}
+	return file, nil
+}
+
+// read returns the record and changes nothing; the zero record where there is none.
+func (s store) read() (Record, error) {
+	file, err := os.OpenFile(s.path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, nil
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("the outlet's record: %w", err)
+	}
+	defer file.Close()
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_SH); err != nil {
+		return Record{}, fmt.Errorf("lock the outlet's record %s: %w", s.path, err)
+	}
+	now, err := readSlots(file)
+	if err != nil {
+		return Record{}, fmt.Errorf("the outlet's record %s: %w", s.path, err)
+	}
+	return now.Record, nil
 }
 
 // readSlots returns the newest whole slot, and the zero slot of an empty file.

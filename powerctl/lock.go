@@ -36,19 +36,23 @@ func (e *LockedError) Error() string {
 func Acquire(id Identity) (*Lock, error) { return acquireIn(lockDir(), id) }
 
 // lockDir is the same for every user of the machine, which rules out
-// $TMPDIR and $XDG_RUNTIME_DIR where there is a choice.
+// $TMPDIR and $XDG_RUNTIME_DIR, and to ask whether this user may write there.
 func lockDir() string {
-	const shared = "/run/lock"
-	if unix.Access(shared, unix.W_OK) == nil {
+	const shared, forAll = "/run/lock", unix.S_ISVTX | 0o777
+	var st unix.Stat_t
+	if unix.Stat(shared, &st) == nil && st.Mode&forAll == forAll {
 		return shared
 	}
 	return "/tmp"
 }
 
+// key tells outlets apart, whatever they are called.
+func (i Identity) key() string { return i.Driver + "\x00" + i.Device + "\x00" + i.Part }
+
 const lockMagic = "plugpull outlet lock, held by process "
 
 func acquireIn(dir string, id Identity) (*Lock, error) {
-	sum := sha256.Sum256([]byte(id.Driver + "\x00" + id.Device + "\x00" + id.Name))
+	sum := sha256.Sum256([]byte(id.key()))
 	path := filepath.Join(dir, "plugpull-outlet-"+hex.EncodeToString(sum[:12])+".lock")
 	f, err := openLock(path)
 	if err != nil {

@@ -30,7 +30,7 @@ func hold(dir string) int {
 	return 0
 }
 
-var pdu = Identity{Driver: "snmp", Device: "serial 4711", Name: "A3"}
+var pdu = Identity{Driver: "snmp", Device: "serial 4711", Part: "A3", Name: "A3"}
 
 func lockFile(t *testing.T, dir string) string {
 	found, err := filepath.Glob(filepath.Join(dir, "plugpull-outlet-*.lock"))
@@ -49,7 +49,7 @@ func TestLockKeepsTheSecondOut(t *testing.T) {
 	require.Equal(t, os.Getpid(), locked.PID)
 	require.ErrorContains(t, err, `snmp outlet "A3" (serial 4711) is in use by process `)
 
-	other, err := acquireIn(dir, Identity{Driver: "snmp", Device: "serial 4711", Name: "A4"})
+	other, err := acquireIn(dir, Identity{Driver: "snmp", Device: "serial 4711", Part: "A4", Name: "A4"})
 	require.NoError(t, err, "another outlet of the device is free")
 	require.NoError(t, other.Release())
 

@@ -115,6 +115,9 @@ type Identity struct {
 	// Device is what the device says of itself (a serial number, a model),
 	// or a digest of how it is reached where it cannot say. Never empty.
 	Device string `json:"device"`
+	// Part tells outlets of one device apart, where Device does not. It does not depend on what people
+	// call them: Driver, Device and Part together are what is locked.
+	Part string `json:"part,omitempty"`
 	// Name is the outlet's name.
 	Name string `json:"name"`
 }

@@ -113,9 +113,9 @@ func (a *app) takeOver(ctx context.Context, b *scenarios.Bench, pid int) error {
 	if err != nil {
 		return fmt.Errorf("plugpull (process %d) was killed, and its outlet cannot be reached: %w", pid, err)
 	}
-	s := safety(b, b.Outlet.Leave)
+	s := safety(b, "") // what it had been told to leave stands in the record
 	s.Guard = true
-	h, err := powerctl.Take(ctx, o.Outlet, s)
+	h, err := takeSoon(ctx, o.Outlet, s)
 	var locked *powerctl.LockedError
 	if errors.As(err, &locked) {
 		return o.Close() // whoever came next sees to it
@@ -124,21 +124,68 @@ func (a *app) takeOver(ctx context.Context, b *scenarios.Bench, pid int) error {
 		return errors.Join(fmt.Errorf("plugpull (process %d) was killed: %w", pid, err), o.Close())
 	}
 	defer func() { _ = errors.Join(h.Close(), o.Close()) }()
-	moved, word := false, ""
+	leave, open, moved := "", false, false
 	for _, r := range h.Found() {
-		word = r.Leave
-		// Its own command, and not one that an earlier holder had left.
-		own := r.PID == pid && r.Intent != nil && r.Intent.At.After(r.Since)
-		moved = moved || own && (r.Intent.Open() || r.Intent.Op != r.Leave)
+		leave = r.Leave
+		if r.Intent != nil && r.Intent.PID == pid { // and not one that an earlier holder had left
+			open = open || r.Intent.Open()
+			moved = moved || r.Intent.Open() || r.Intent.Op != r.Leave
+		}
 	}
 	if !moved {
 		return nil
 	}
-	fmt.Fprintf(a.errs, "plugpull: process %d was killed: outlet %q is switched %s, as it was to be left\n", pid, b.Outlet.Name, word)
-	if err := powerctl.Settle(ctx, h, powerctl.Policy{Deadline: b.Timing.OffDeadline}, word != string(scenarios.LeaveOff)); err != nil {
-		return fmt.Errorf("outlet %q was to be left %s, and its state is not known: %w", b.Outlet.Name, word, err)
+	if open {
+		awaitOrphans(&b.Outlet)
 	}
+	return a.settle(ctx, b, h, leave, pid)
+}
+
+func (a *app) settle(ctx context.Context, b *scenarios.Bench, h powerctl.Holder, leave string, pid int) error {
+	want := powerctl.On
+	if leave == string(scenarios.LeaveOff) {
+		want = powerctl.Off
+	}
+	same := true // its last command was the one that is to be given
+	for _, r := range h.Found() {
+		same = same && r.Intent != nil && r.Intent.PID == pid && r.Intent.Op == want.String()
+	}
+	if r, err := h.State(ctx); !same || err != nil || r.State != want { // a command that has taken effect is not sent again
+		if err := powerctl.Settle(ctx, h, powerctl.Policy{Deadline: b.Timing.OffDeadline}, want == powerctl.On); err != nil {
+			return fmt.Errorf("plugpull (process %d) was killed; outlet %q was to be left %s, and its state is not known: %w", pid, b.Outlet.Name, want, err)
+		}
+	}
+	fmt.Fprintf(a.errs, "plugpull: process %d was killed: outlet %q is %s, as it was to be left\n", pid, b.Outlet.Name, want)
 	return nil
+}
+
+// takeSoon takes the outlet from a process that is ending, or from a look at it, for which a moment is enough.
+func takeSoon(ctx context.Context, o powerctl.Outlet, s powerctl.Safety) (powerctl.Holder, error) {
+	for end := time.Now().Add(3 * time.Second); ; {
+		h, err := powerctl.Take(ctx, o, s)
+		var locked *powerctl.LockedError
+		if !errors.As(err, &locked) || time.Now().After(end) {
+			return h, err
+		}
+		again := time.NewTimer(20 * time.Millisecond)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// awaitOrphans waits as long as a command may last that outlives the plugpull which ran it: a program of the
+// user's, and no driver of a device.
+func awaitOrphans(o *scenarios.Outlet) {
+	longest := time.Duration(0)
+	for _, m := range append([]scenarios.Outlet{*o}, o.Feeds...) {
+		if m.Driver == scenarios.DriverExec || m.Driver == scenarios.DriverLabgrid {
+			longest = max(longest, m.Timeout)
+		}
+	}
+	<-time.After(longest)
 }
 
 // guarded reports whether a guard can do anything: a person switches a manual outlet.
@@ -153,7 +200,7 @@ func guarded(o *scenarios.Outlet) bool {
 
 // take takes the outlet. It waits for the guard of a process that was killed, which is done soon.
 func take(ctx context.Context, o powerctl.Outlet, b *scenarios.Bench, leave scenarios.Leave) (powerctl.Holder, error) {
-	patience := time.NewTimer(b.Timing.OffDeadline + b.Timing.MinOff + 10*time.Second)
+	patience := time.NewTimer(b.Timing.OffDeadline + b.Timing.MinOff + b.Outlet.Timeout + 10*time.Second)
 	defer patience.Stop()
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()

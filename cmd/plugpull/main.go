@@ -43,6 +43,8 @@ func main() {
 
 // run is main without the process around it: the exit code comes back.
 func run(args []string, in *os.File, out, errs io.Writer) int {
+	// An output that nobody reads any more must not end a process that has switched a power off.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	a := &app{in: in, out: out, errs: errs, stop: make(chan struct{})}
 	ctx, cancel := a.signals()
 	defer cancel()
@@ -160,7 +162,13 @@ func buildVersion() string {
 // failed prints an error and finds its exit code.
 func (a *app) failed(err error) int {
 	fmt.Fprintf(a.errs, "plugpull: %v\n", err)
-	if usage.Is(err) || badFile(err) || badSchema(err) {
+	var op *powerctl.OpError
+	switch {
+	case usage.Is(err):
+		return exitUsage
+	case errors.As(err, &op): // of an outlet that was reached, whatever file lies behind it
+		return exitFailed
+	case badFile(err) || badSchema(err):
 		return exitUsage
 	}
 	return exitFailed

@@ -347,7 +347,8 @@ func (a *app) refuse(ctx context.Context, o powerctl.Outlet) error {
 type hold struct {
 	powerctl.Holder
 	drivers *outlets
-	guard   *guard // nil where none can do anything
+	guard   *guard          // nil where none can do anything
+	leave   scenarios.Leave // on or off
 }
 
 // hold builds the outlet of a bench and takes it. Everything that another process would have to know
@@ -377,7 +378,7 @@ func (a *app) hold(ctx context.Context, b *scenarios.Bench, found powerctl.State
 	if err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
-	held := &hold{Holder: h, drivers: o}
+	held := &hold{Holder: h, drivers: o, leave: leave}
 	if err := a.refuse(ctx, h); err != nil {
 		return nil, errors.Join(err, held.Close())
 	}

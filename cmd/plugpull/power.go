@@ -231,7 +231,7 @@ command and cannot report; 4 anything else: the error says what is known.`,
 					return nil
 				})
 			}
-			return a.switchOutlet(a.until(c.Context()), args[0], on, asJSON)
+			return a.switchOutlet(c.Context(), args[0], on, asJSON)
 		}}
 	c.Flags().BoolVar(&dry, "dry-run", false, "print what would be sent; contact nothing, take nothing")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the evidence as one JSON object")
@@ -243,11 +243,11 @@ func (a *app) switchOutlet(ctx context.Context, path string, on, asJSON bool) er
 	if err != nil {
 		return err
 	}
-	h, err := a.hold(ctx, b, powerctl.Unknown)
+	h, err := a.hold(a.until(ctx), b, powerctl.Unknown)
 	if err != nil {
 		return err
 	}
-	do := powerctl.SwitchOff
+	do := powerctl.SwitchOff // at the first interrupt it goes on: what was sent is read back
 	if on {
 		do = powerctl.SwitchOn
 	}
@@ -378,7 +378,9 @@ func (a *app) powerReleaseCommand() *cobra.Command {
 	var owner string
 	c := &cobra.Command{Use: "release BENCH-FILE --owner NAME", Short: "end the lease of a holder that is gone for good", Args: cobra.ExactArgs(1),
 		Long: `Ends the lease of an outlet whose holder on another machine is gone for good; it switches nothing. --owner must be
-the holder's name, as the refusal gives it: to take an outlet from a run that is alive spoils its cut.`,
+the holder's name, as the refusal gives it: to take an outlet from a run that is alive spoils its cut.
+
+Exit codes: 0 released, or nobody held it; 2 usage, a bad file, or another holder; 4 anything else.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if owner == "" {
 				return usage.Errorf("--owner is missing: the name of the holder, as plugpull power status gives it")
@@ -402,6 +404,9 @@ func (a *app) release(ctx context.Context, b *scenarios.Bench, o powerctl.Outlet
 			return err
 		}
 		was, err := powerctl.Release(id, b.Outlet.Lease.Dir, owner)
+		if errors.Is(err, powerctl.ErrOwner) {
+			return usage.Wrap(err)
+		}
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,16 +49,17 @@ func (a *app) powerWiringCommand() *cobra.Command {
 	var f wiringFlags
 	c := &cobra.Command{Use: "verify-wiring BENCH-FILE --witness WHO", Short: "cut once, and see that this host vanishes and comes back", Args: cobra.ExactArgs(1),
 		Long: `CUTS THE POWER OF THE HOST, once. The witness must answer first; then the outlet is switched off and read back,
-the witness must fall silent (three questions in a row), and answer again after the outlet is on. The proof
-is written down beside the outlet: plugpull power status and run show it.
+the witness must fall silent (three questions in a row), stay silent until on is sent, and answer again after it. An
+outlet that cannot report is believed by the witness alone. The proof is written down beside the outlet: plugpull
+power status and run show it.
 
 Exit codes: 0 proven; 1 the host did not vanish, or did not come back; 2 usage, a bad file, or somebody else
 holds the outlet; 4 anything else.`,
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.cuts(c.Context(), args[0], &f, 1, func(h powerctl.Holder, cuts []wiring.Cut) error {
-				fmt.Fprintf(a.out, "proven: off made %s vanish, on brought it back after %v\n", f.witness,
+			return a.cuts(c.Context(), args[0], &f, 1, func(h powerctl.Holder, w *wiring.Witness, cuts []wiring.Cut) error {
+				fmt.Fprintf(a.out, "proven: off made %s vanish, on brought it back after %v\n", w,
 					cuts[0].Back.Sub(cuts[0].Result.Commanded).Round(time.Millisecond))
-				return h.Prove(powerctl.Wiring{Witness: f.witness, At: time.Now()})
+				return h.Prove(powerctl.Wiring{Witness: w.String(), At: time.Now()})
 			})
 		}}
 	f.register(c)
@@ -78,7 +80,7 @@ Exit codes: as of verify-wiring.`,
 			if n < 1 || n > 1000 {
 				return usage.Errorf("--cuts %d: want 1 to 1000", n)
 			}
-			return a.cuts(c.Context(), args[0], &f, n, func(_ powerctl.Holder, cuts []wiring.Cut) error {
+			return a.cuts(c.Context(), args[0], &f, n, func(_ powerctl.Holder, _ *wiring.Witness, cuts []wiring.Cut) error {
 				c := wiring.Calibrate(cuts)
 				if asJSON {
 					return json.NewEncoder(a.out).Encode(c)
@@ -94,7 +96,7 @@ Exit codes: as of verify-wiring.`,
 }
 
 // cuts makes n cuts and hands them to end; the outlet is left as the file says.
-func (a *app) cuts(ctx context.Context, path string, f *wiringFlags, n int, end func(powerctl.Holder, []wiring.Cut) error) error {
+func (a *app) cuts(ctx context.Context, path string, f *wiringFlags, n int, end func(powerctl.Holder, *wiring.Witness, []wiring.Cut) error) error {
 	w, err := f.check()
 	if err != nil {
 		return err
@@ -120,19 +122,25 @@ func (a *app) cuts(ctx context.Context, path string, f *wiringFlags, n int, end 
 		all = append(all, cut)
 	}
 	if err == nil {
-		err = end(h, all)
+		err = end(h, w, all)
 	}
-	if b.Outlet.Leave == scenarios.LeaveOff {
+	if h.leave == scenarios.LeaveOff && switched(all) {
 		err = errors.Join(err, powerctl.Settle(ctx, h, plan.Policy, false))
 	}
 	var notWired *wiring.NotWiredError
 	var notBack *wiring.NotBackError
-	if errors.As(err, &notWired) || errors.As(err, &notBack) {
+	var returned *wiring.ReturnedError
+	if errors.As(err, &notWired) || errors.As(err, &notBack) || errors.As(err, &returned) {
 		a.code = exitUnexpected
 		fmt.Fprintln(a.errs, "plugpull:", err)
 		err = nil
 	}
 	return errors.Join(err, h.Close())
+}
+
+// switched reports whether any cut was commanded.
+func switched(cuts []wiring.Cut) bool {
+	return slices.ContainsFunc(cuts, func(c wiring.Cut) bool { return c.Result.Commanded != 0 })
 }
 
 func (a *app) planCuts(ctx context.Context, path string, w *wiring.Witness, n int) error {

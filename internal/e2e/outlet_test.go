@@ -77,7 +77,7 @@ func TestGuardLeavesTheOutletAsConfigured(t *testing.T) {
 			require.Equal(t, want, m.power("state"))
 			if want == "on" {
 				require.Contains(t, p.err.String(), "was killed: outlet")
-				require.Contains(t, p.err.String(), "is switched on, as it was to be left")
+				require.Contains(t, p.err.String(), "is on, as it was to be left")
 			}
 			// The next one finds nothing in its way.
 			_, errs, code := plugpull(t, nil, "power", "on", bench)

@@ -42,11 +42,23 @@ func (c Cut) Dark() (least, most time.Duration) {
 type NotWiredError struct {
 	Witness string
 	After   time.Duration
+	Read    bool // off was read back, and not merely acknowledged
 }
 
 func (e *NotWiredError) Error() string {
-	return fmt.Sprintf("the outlet reads off, and %s still answers %v later: it is another outlet's host, or has a second supply (make a group of its feeds)",
-		e.Witness, e.After.Round(time.Millisecond))
+	what := "the outlet has taken off, and cannot report it"
+	if e.Read {
+		what = "the outlet reads off"
+	}
+	return fmt.Sprintf("%s, and %s still answers %v later: it is another outlet's host, or has a second supply (make a group of its feeds)",
+		what, e.Witness, e.After.Round(time.Millisecond))
+}
+
+// ReturnedError: the host answered again before on was sent.
+type ReturnedError struct{ Witness string }
+
+func (e *ReturnedError) Error() string {
+	return fmt.Sprintf("%s fell silent and answered again while the outlet was off: it was something else that silenced it, or another supply feeds it", e.Witness)
 }
 
 // NotBackError: the host did not answer again after on.
@@ -64,65 +76,66 @@ func (e *NotBackError) Error() string {
 // packet is no cut.
 const silences = 3
 
-// Once cuts the power of a host that answers, sees it go dark, switches on again and waits for
-// its answer. A *NotWiredError or *NotBackError says what failed; power is on again in
+// Once cuts the power of a host that answers, sees it go dark and stay dark until the moment at which on is sent,
+// and waits for its answer. A *NotWiredError or *NotBackError says what failed; power is on again in
 // the first case too, unless switching on failed. It blocks for about Boot + Dark + the least
 // time off. A command that was sent is always followed by an on, also when ctx ends.
 func (p *Plan) Once(ctx context.Context) (Cut, error) {
 	if err := p.begin(ctx); err != nil {
 		return Cut{}, err
 	}
-	watched, stop := context.WithCancel(ctx)
-	sight := make(chan watch, 1)
-	go func() { sight <- p.watch(watched) }()
+	w := watch(ctx, p.Witness)
+	defer w.end()
 	res, err := powerctl.SwitchOff(ctx, p.Outlet, p.Policy)
 	cut := Cut{Result: res}
 	if err != nil && !errors.Is(err, powerctl.ErrNoReadBack) {
-		stop()
-		<-sight
 		if errors.Is(err, powerctl.ErrNotSent) {
 			return cut, fmt.Errorf("switch off: %w", err)
 		}
-		return cut, errors.Join(fmt.Errorf("switch off: %w", err), p.on(context.WithoutCancel(ctx)))
+		return cut, errors.Join(fmt.Errorf("switch off: %w", err), p.on(ctx))
 	}
-	p.say("off")
+	if res.IsOff() {
+		p.say("off")
+	} else {
+		p.say("the outlet has taken the command, and cannot report")
+	}
 	began := clock.Now()
-	var seen watch
-	timeout := time.NewTimer(p.Dark)
-	defer timeout.Stop()
-	select {
-	case seen = <-sight:
-		stop()
-	case <-timeout.C:
-		stop()
-		seen = <-sight
+	dark, err := w.awaitDark(ctx, p.Dark)
+	if err == nil && !dark {
+		err = &NotWiredError{p.Witness.String(), clock.Now().Sub(began), res.IsOff()}
 	}
-	cut.LastAnswer, cut.FirstSilence = seen.answer, seen.silence
-	if !seen.dark {
-		err := seen.err
-		if err == nil && ctx.Err() != nil {
-			err = fmt.Errorf("interrupted while the outlet was off, which is why it is switched on: %w", ctx.Err())
-		}
-		if err == nil {
-			err = &NotWiredError{p.Witness.String(), clock.Now().Sub(began)}
-		}
-		return cut, errors.Join(err, p.on(context.WithoutCancel(ctx)))
+	if s := w.sight(); err == nil && s.gaveUp < res.Commanded {
+		err = fmt.Errorf("%s fell silent before the outlet was switched, so that nothing is shown: try again", p.Witness)
 	}
-	if seen.silence < res.Commanded {
-		early := fmt.Errorf("%s fell silent before the outlet was switched, so that nothing is shown: try again", p.Witness)
-		return cut, errors.Join(early, p.on(context.WithoutCancel(ctx)))
+	if err != nil {
+		return cut, errors.Join(err, p.on(ctx))
 	}
 	p.say("%s is silent", p.Witness)
-	if err := p.on(context.WithoutCancel(ctx)); err != nil {
-		return cut, err
+	return cut, p.back(ctx, w, &cut)
+}
+
+// back switches on again and waits for the host's answer, which must not have come before.
+func (p *Plan) back(ctx context.Context, w *watcher, cut *Cut) error {
+	before := w.sight()
+	// A question that was on its way when the power went is as good as one at that instant.
+	cut.LastAnswer, cut.FirstSilence = before.answer, max(before.silence, cut.Result.Commanded)
+	on, err := powerctl.SwitchOn(context.WithoutCancel(ctx), p.Outlet, p.Policy)
+	if err != nil && !errors.Is(err, powerctl.ErrNoReadBack) {
+		return fmt.Errorf("switch on: %w", err)
 	}
 	p.say("on")
-	if err := p.await(ctx, p.Boot); err != nil {
-		return cut, err
+	s, err := w.awaitBack(ctx, p.Boot)
+	switch {
+	case err != nil:
+		return err
+	case s.back == 0:
+		return &NotBackError{p.Witness.String(), p.Boot}
+	case s.back < on.Commanded:
+		return &ReturnedError{p.Witness.String()}
 	}
-	cut.Back = clock.Now()
+	cut.Back = s.back
 	p.say("%s answers again", p.Witness)
-	return cut, nil
+	return nil
 }
 
 // begin has the host up before it is cut.
@@ -157,8 +170,9 @@ func (p *Plan) say(format string, args ...any) {
 	}
 }
 
+// on gives the power back, whatever has become of ctx.
 func (p *Plan) on(ctx context.Context) error {
-	if err := powerctl.Settle(ctx, p.Outlet, p.Policy, true); err != nil {
+	if err := powerctl.Settle(context.WithoutCancel(ctx), p.Outlet, p.Policy, true); err != nil {
 		return fmt.Errorf("switch on: %w", err)
 	}
 	return nil
@@ -181,42 +195,6 @@ func (p *Plan) await(ctx context.Context, most time.Duration) error {
 				return ctx.Err()
 			}
 			return &NotBackError{p.Witness.String(), most}
-		}
-	}
-}
-
-// watch is what the witness saw of a cut.
-type watch struct {
-	answer, silence clock.Instant
-	dark            bool
-	err             error // of the witness itself
-}
-
-// watch asks on and on until nobody answers any more, or ctx is done.
-func (p *Plan) watch(ctx context.Context) watch {
-	var w watch
-	for missed := 0; ; {
-		asked := clock.Now()
-		err := p.Witness.Ask(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return w
-		case errors.Is(err, ErrCannotAsk):
-			w.err = err
-			return w
-		case err == nil:
-			w.answer, missed = clock.Now(), 0
-		default:
-			if missed++; missed == 1 {
-				w.silence = asked
-			}
-			if missed == silences {
-				w.dark = true
-				return w
-			}
-		}
-		if !rest(ctx, p.Witness.Every) {
-			return w
 		}
 	}
 }

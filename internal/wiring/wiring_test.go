@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,6 +120,58 @@ func TestHostThatDiesBeforeTheCut(t *testing.T) {
 	_, err := p.Once(t.Context())
 	require.ErrorContains(t, err, "fell silent before the outlet was switched")
 	require.True(t, h.on)
+}
+
+// A host that answers again while the outlet is off was silenced by something else.
+func TestHostThatReturnsWhileTheOutletIsOff(t *testing.T) {
+	h := &host{on: true}
+	p := h.plan()
+	p.Outlet = &patient{h, 150 * time.Millisecond}
+	asked := 0
+	p.Witness.probe = func(ctx context.Context) error {
+		h.mu.Lock()
+		off := !h.on
+		h.mu.Unlock()
+		if off {
+			asked++
+		}
+		if off && asked <= silences {
+			return errors.New("silence")
+		}
+		return nil
+	}
+	_, err := p.Once(t.Context())
+	var returned *ReturnedError
+	require.ErrorAs(t, err, &returned)
+	require.True(t, h.on)
+}
+
+// patient waits before its on, as a least time off makes it.
+type patient struct {
+	*host
+	by time.Duration
+}
+
+func (p *patient) On(ctx context.Context) (powerctl.Result, error) {
+	rest(ctx, p.by)
+	return p.host.On(ctx)
+}
+
+// A witness that cannot be asked any more proves nothing.
+func TestWitnessThatBreaks(t *testing.T) {
+	h := &host{on: true}
+	p := h.plan()
+	p.Witness.probe = func(context.Context) error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.on {
+			return nil
+		}
+		return own(syscall.EMFILE)
+	}
+	_, err := p.Once(t.Context())
+	require.ErrorIs(t, err, ErrCannotAsk)
+	require.True(t, h.on, "power is on again")
 }
 
 // slow sends its off some time after it was told to.

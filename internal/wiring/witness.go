@@ -53,6 +53,7 @@ func ParseWitness(text string) (*Witness, error) {
 		w.probe = func(ctx context.Context) error { return connect(ctx, rest) }
 	case kind == "command":
 		words := strings.Fields(rest)
+		w.text = "command:" + words[0] // its arguments are its own
 		w.Every, w.Patience = 200*time.Millisecond, 5*time.Second
 		w.probe = func(ctx context.Context) error { return run(ctx, words) }
 	default:
@@ -77,11 +78,21 @@ func connect(ctx context.Context, addr string) error {
 	if err == nil {
 		return c.Close()
 	}
-	var dns *net.DNSError
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) {
 		return nil // somebody with power said so
-	case errors.As(err, &dns):
+	}
+	return own(err)
+}
+
+// own marks errors of this machine, which say nothing of the other: no name, no network, no resources.
+func own(err error) error {
+	var dns *net.DNSError
+	mine := errors.As(err, &dns)
+	for _, e := range []error{syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.EPERM,
+		syscall.EACCES, syscall.ENOBUFS, syscall.ENOMEM, syscall.ENODEV, syscall.EINVAL, syscall.EAFNOSUPPORT} {
+		mine = mine || errors.Is(err, e)
+	}
+	if mine {
 		return fmt.Errorf("%w: %w", ErrCannotAsk, err)
 	}
 	return err
@@ -124,7 +135,7 @@ func ping(ctx context.Context, host string) error {
 		return err
 	}
 	if _, err := c.WriteTo(b, to); err != nil {
-		return err // no route, no neighbour: nobody answers
+		return own(err) // no neighbour: nobody answers
 	}
 	return v.await(c, ip[0].IP, seq)
 }

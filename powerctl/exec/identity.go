@@ -15,11 +15,11 @@ import (
 // Without the command the device is told by a digest of the off command, so that the same
 // command means the same outlet.
 func (o *Outlet) Identify(ctx context.Context) (powerctl.Identity, error) {
-	id := powerctl.Identity{Driver: "exec", Name: o.c.Name}
+	sum := sha256.Sum256([]byte(strings.Join(o.c.Off, "\x00")))
+	// Short on purpose: it tells outlets apart and gives no argument away.
+	id := powerctl.Identity{Driver: "exec", Part: "off command " + hex.EncodeToString(sum[:4]), Name: o.c.Name}
 	if len(o.c.Identify) == 0 {
-		sum := sha256.Sum256([]byte(strings.Join(o.c.Off, "\x00")))
-		// Short on purpose: it tells outlets apart and gives no argument away.
-		id.Device = "off command " + hex.EncodeToString(sum[:4])
+		id.Device, id.Part = id.Part, ""
 		return id, nil
 	}
 	line, err := o.ask(ctx, "identify")

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 
+	"plugpull/powerctl/internal/httponce"
+
 	"github.com/icholy/digest"
 )
 
@@ -22,21 +24,21 @@ func (c *conversation) prepare() error {
 		return nil
 	}
 	c.challenge = nil
-	r, err := c.do(c.ctx, http.MethodGet, c.o.p.state.get.fill(c.o.c.Outlet), "", "")
+	r, _, err := c.do(http.MethodGet, c.o.p.state.get.fill(c.o.c.Outlet), "", "")
 	switch {
 	case err != nil:
 		return err
-	case r.status == http.StatusUnauthorized:
+	case r.Status == http.StatusUnauthorized:
 		return c.accept(r)
-	case r.status != http.StatusOK:
-		return &StatusError{Code: r.status}
+	case r.Status != http.StatusOK:
+		return &StatusError{Code: r.Status}
 	}
 	return nil
 }
 
 // accept takes the best challenge of an answer.
-func (c *conversation) accept(r *reply) error {
-	ch, err := findChallenge(r.header)
+func (c *conversation) accept(r httponce.Reply) error {
+	ch, err := findChallenge(r.Header)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"plugpull/powerctl/internal/tlspin"
 )
 
 // StatusError is an HTTP status that is not the wanted one.
@@ -25,11 +27,7 @@ func (e *StatusError) Error() string {
 }
 
 // CertificateError: the device's certificate is not the pinned one.
-type CertificateError struct{ Want, Got string } // SHA-256 fingerprints
-
-func (e *CertificateError) Error() string {
-	return fmt.Sprintf("the certificate's fingerprint is %s, and %s is pinned", e.Got, e.Want)
-}
+type CertificateError = tlspin.CertificateError
 
 // unreadableError: the device answered, and not with what was asked for.
 type unreadableError struct{ error }
@@ -38,15 +36,6 @@ func (e *unreadableError) Unwrap() error { return e.error }
 
 // errReply: a command's answer does not say that it was accepted.
 var errReply = errors.New("the answer does not say that the command was accepted")
-
-// withoutURL drops the URL, which may hold a password, and which the step says without it.
-func withoutURL(err error) error {
-	var ue *url.Error
-	if errors.As(err, &ue) {
-		return ue.Err
-	}
-	return err
-}
 
 // hidden stands for the password wherever one could show.
 const hidden = "(secret)"

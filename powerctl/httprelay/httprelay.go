@@ -24,7 +24,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -32,6 +31,7 @@ import (
 
 	"plugpull/internal/clock"
 	"plugpull/powerctl"
+	"plugpull/powerctl/internal/httponce"
 )
 
 // Config describes one outlet. The caller resolves the password.
@@ -68,7 +68,7 @@ type Pin struct{ Serial, OutletName string }
 type Outlet struct {
 	c      Config
 	p      *Profile
-	client *http.Client
+	client *httponce.Client
 	known  Pin // pinned, or from the first contact
 }
 

@@ -83,7 +83,7 @@ func (o *Outlet) State(context.Context) (powerctl.Result, error) {
 
 // Identify returns the name; it does not block.
 func (o *Outlet) Identify(context.Context) (powerctl.Identity, error) {
-	return powerctl.Identity{Driver: "manual", Device: "a person", Name: o.c.Name}, nil
+	return powerctl.Identity{Driver: "manual", Device: "a person", Part: o.c.Name, Name: o.c.Name}, nil
 }
 
 func (o *Outlet) ask(ctx context.Context, want powerctl.State) (powerctl.Result, error) {

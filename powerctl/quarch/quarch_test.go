@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"plugpull/internal/serialport"
 	"plugpull/powerctl"
 	"plugpull/powerctl/powertest"
 )
@@ -319,7 +320,7 @@ func TestSerialPortIsSharedInTurns(t *testing.T) {
 		})
 	}
 	all.Wait()
-	f, err := openTTY(o.c.Port)
+	f, err := serialport.Open(o.c.Port, baud)
 	require.NoError(t, err)
 	defer f.Close()
 	ctx, done := powertest.CancelWhen(t.Context(), func() bool { return true })

@@ -17,8 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"plugpull/internal/serialport/ptytest"
+
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 )
 
 // bytesOf is the answer as the wire has it, unless the test replaces it.
@@ -177,28 +178,7 @@ func (m *module) serveREST(t testing.TB) string {
 
 // serveTTY returns the path of a pseudo terminal.
 func (m *module) serveTTY(t testing.TB) string {
-	ptm, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-	require.NoError(t, err)
-	var name string
-	require.NoError(t, control(ptm, func(fd int) error {
-		n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-		name = fmt.Sprintf("/dev/pts/%d", n)
-		if err != nil {
-			return err
-		}
-		return unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	}))
-	// Held open, the terminal outlives a driver that closes it.
-	pts, err := os.OpenFile(name, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-	require.NoError(t, err)
-	require.NoError(t, control(pts, func(fd int) error {
-		tio, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-		if err != nil {
-			return err
-		}
-		makeRaw(tio)
-		return unix.IoctlSetTermios(fd, unix.TCSETS, tio)
-	}))
+	ptm, pts, name := ptytest.Open(t)
 	link := filepath.Join(t.TempDir(), "port")
 	require.NoError(t, os.Symlink(name, link))
 	var loop sync.WaitGroup

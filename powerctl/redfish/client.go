@@ -3,24 +3,19 @@ package redfish
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
-	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"plugpull/internal/clock"
 	"plugpull/powerctl"
+	"plugpull/powerctl/internal/httponce"
+	"plugpull/powerctl/internal/tlspin"
 )
 
 // maxBody bounds an answer, in bytes. A large ComputerSystem has about 30 KiB.
@@ -41,57 +36,20 @@ func (e *StatusError) Error() string {
 }
 
 // CertificateError: the device's certificate is not the pinned one.
-type CertificateError struct{ Want, Got string } // SHA-256 fingerprints
+type CertificateError = tlspin.CertificateError
 
-func (e *CertificateError) Error() string {
-	return fmt.Sprintf("the certificate's fingerprint is %s, and %s is pinned", e.Got, e.Want)
-}
-
-func newClient(c Config) (*http.Client, error) {
-	conf := &tls.Config{MinVersion: tls.VersionTLS12}
-	switch {
-	case c.CAFile != "" && c.Fingerprint != "":
-		return nil, errors.New("at most one of CA file and fingerprint is wanted")
-	case c.CAFile != "":
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the CA file: %w", err)
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, errors.New("the CA file has no certificate")
-		}
-	case c.Fingerprint != "":
-		want := strings.ToLower(strings.ReplaceAll(c.Fingerprint, ":", ""))
-		if b, err := hex.DecodeString(want); err != nil || len(b) != sha256.Size {
-			return nil, errors.New("the fingerprint is not 64 hexadecimal digits")
-		}
-		conf.InsecureSkipVerify = true // the fingerprint takes the place of the authorities
-		conf.VerifyConnection = func(s tls.ConnectionState) error {
-			sum := sha256.Sum256(s.PeerCertificates[0].Raw)
-			if got := hex.EncodeToString(sum[:]); got != want {
-				return &CertificateError{Want: want, Got: got}
-			}
-			return nil
-		}
+func newClient(c Config) (*httponce.Client, error) {
+	conf, err := tlspin.Trust{CAFile: c.CAFile, Fingerprint: c.Fingerprint}.Config()
+	if err != nil {
+		return nil, err
 	}
-	return &http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		// A new connection for each request: net/http sends a request anew only when a
-		// reused connection fails. No HTTP/2, which does so by itself, and no proxy.
-		Transport: &http.Transport{
-			TLSClientConfig:        conf,
-			DisableKeepAlives:      true,
-			TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
-			MaxResponseHeaderBytes: 64 << 10,
-		},
-	}, nil
+	return httponce.New(conf, maxBody), nil
 }
 
 // conversation is the requests of one method.
 type conversation struct {
 	ctx      context.Context
-	client   *http.Client
+	client   *httponce.Client
 	base     string
 	user     string
 	password powerctl.Secret
@@ -101,54 +59,48 @@ type conversation struct {
 
 // get reads one resource.
 func (c *conversation) get(path string) (object, error) {
-	resp, body, err := c.do(c.ctx, http.MethodGet, path, nil)
+	r, _, err := c.do(c.ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, statusError(resp, body)
+	if r.Status != http.StatusOK {
+		return nil, statusError(r)
 	}
-	return parseObject(body)
+	return parseObject(r.Body)
 }
 
 // command posts an action, once. The instant is zero when the request certainly
 // did not leave.
 func (c *conversation) command(path string, parameters map[string]string) (clock.Instant, error) {
-	var commanded atomic.Int64
-	ctx := httptrace.WithClientTrace(c.ctx, &httptrace.ClientTrace{
-		// The connection stands, and nothing of the request has been written.
-		GotConn: func(httptrace.GotConnInfo) { commanded.Store(int64(clock.Now())) },
-	})
-	resp, body, err := c.do(ctx, http.MethodPost, path, parameters)
-	at := clock.Instant(commanded.Load())
+	r, at, err := c.do(c.ctx, http.MethodPost, path, parameters)
 	switch {
 	case err != nil && at == 0:
 		return 0, fmt.Errorf("%w: %w", powerctl.ErrNotSent, err)
 	case err != nil:
 		return at, err
 	}
-	switch resp.StatusCode {
+	switch r.Status {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
 		return at, nil
 	}
-	return at, statusError(resp, body)
+	return at, statusError(r)
 }
 
-// do sends one request and reads the whole answer.
-func (c *conversation) do(ctx context.Context, method, path string, parameters any) (*http.Response, []byte, error) {
+// do sends one request, once, and reads the whole answer. The instant is zero when nothing of
+// it left.
+func (c *conversation) do(ctx context.Context, method, path string, parameters any) (httponce.Reply, clock.Instant, error) {
 	var payload io.Reader
 	if parameters != nil {
 		b, err := json.Marshal(parameters)
 		if err != nil {
-			return nil, nil, err
+			return httponce.Reply{}, 0, err
 		}
 		payload = bytes.NewReader(b)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, payload)
 	if err != nil {
-		return nil, nil, err
+		return httponce.Reply{}, 0, err
 	}
-	req.GetBody = nil // what cannot be read again is not sent again
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("OData-Version", "4.0")
 	if parameters != nil {
@@ -160,28 +112,7 @@ func (c *conversation) do(ctx context.Context, method, path string, parameters a
 	case c.session == "" && c.user != "":
 		req.SetBasicAuth(c.user, c.password.Reveal())
 	}
-	resp, err := c.client.Do(req)
-	if err != nil {
-		return nil, nil, withoutURL(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the answer: %w", err)
-	}
-	if len(body) > maxBody {
-		return nil, nil, fmt.Errorf("the answer has more than %d bytes", maxBody)
-	}
-	return resp, body, nil
-}
-
-// withoutURL drops what the step already says.
-func withoutURL(err error) error {
-	var ue *url.Error
-	if errors.As(err, &ue) {
-		return ue.Err
-	}
-	return err
+	return c.client.Do(req)
 }
 
 // defaultSessions is where sessions are unless the service root says otherwise.
@@ -204,19 +135,19 @@ func (c *conversation) login() error {
 	if !isPath(sessions) {
 		return fmt.Errorf("the sessions are at %q, which is no path of this service", sessions)
 	}
-	resp, body, err := c.do(c.ctx, http.MethodPost, sessions, map[string]string{"UserName": c.user, "Password": c.password.Reveal()})
+	r, _, err := c.do(c.ctx, http.MethodPost, sessions, map[string]string{"UserName": c.user, "Password": c.password.Reveal()})
 	if err != nil {
 		return err
 	}
-	if resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusOK {
-		return statusError(resp, body)
+	if r.Status != http.StatusCreated && r.Status != http.StatusOK {
+		return statusError(r)
 	}
-	if u, err := url.Parse(resp.Header.Get("Location")); err == nil && isPath(u.Path) {
+	if u, err := url.Parse(r.Header.Get("Location")); err == nil && isPath(u.Path) {
 		c.session = u.Path
-	} else if o, err := parseObject(body); err == nil && isPath(o.text("@odata.id")) {
+	} else if o, err := parseObject(r.Body); err == nil && isPath(o.text("@odata.id")) {
 		c.session = o.text("@odata.id")
 	}
-	c.token = resp.Header.Get("X-Auth-Token")
+	c.token = r.Header.Get("X-Auth-Token")
 	if c.token == "" || c.session == noLogin {
 		return errors.New("the device opened a session and does not say its token, or where it can be deleted")
 	}
@@ -233,9 +164,9 @@ func (c *conversation) logout() {
 
 // statusError takes the message's id from the answer and leaves its text out,
 // which may repeat what was sent.
-func statusError(resp *http.Response, body []byte) error {
-	e := &StatusError{Code: resp.StatusCode}
-	o, err := parseObject(body)
+func statusError(r httponce.Reply) error {
+	e := &StatusError{Code: r.Status}
+	o, err := parseObject(r.Body)
 	if err != nil {
 		return e
 	}

@@ -29,6 +29,7 @@ import (
 
 	"plugpull/internal/clock"
 	"plugpull/powerctl"
+	"plugpull/powerctl/internal/httponce"
 )
 
 // Auth is how requests are authenticated.
@@ -76,7 +77,7 @@ type Pin struct {
 type Outlet struct {
 	c      Config
 	kind   *kind
-	client *http.Client
+	client *httponce.Client
 }
 
 // New checks the configuration and reads the CA file; it connects to nothing.

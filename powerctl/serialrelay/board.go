@@ -158,7 +158,7 @@ func (b *Board) drop() error {
 	}
 	p := b.port
 	b.port = nil
-	return p.close()
+	return p.Close()
 }
 
 // ready leaves the port open and drained. A port that turns out to be gone is

@@ -143,32 +143,26 @@ func TestSilenceIsAnErrorAndTakesNoLongerThanTheTimeout(t *testing.T) {
 func TestDeadlineEndsABlockedWrite(t *testing.T) {
 	sim := plugIn(t, kmOne, first, nil)
 	ptm, pts := sim.ptm, sim.pts
+	p, err := openPort(sim.port, 9600)
+	require.NoError(t, err)
 	sim.connect() // the old terminal is read by nobody once its loop is stopped
 	require.NoError(t, ptm.SetReadDeadline(time.Unix(1, 0)))
-	p := &port{pts}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	stop := context.AfterFunc(ctx, p.interrupt)
 	defer stop()
 	require.ErrorIs(t, p.send(ctx, make([]byte, 1<<20)), context.DeadlineExceeded)
-	require.NoError(t, p.close(), "what is left must not hold the closing up")
+	require.NoError(t, p.Close(), "what is left must not hold the closing up")
 	require.NoError(t, ptm.Close())
+	require.NoError(t, pts.Close())
 }
 
-func TestPortIsRawAndHeldAlone(t *testing.T) {
+func TestPortIsHeldAlone(t *testing.T) {
 	sim := plugIn(t, kmOne, first, nil)
 	o := openOutlet(t, sim, kmOne)
 	c := o.b.c
 	_, err := open(t.Context(), c, t.TempDir(), quickly)
 	require.ErrorIs(t, err, ErrBusy)
-	require.NoError(t, o.b.port.control(func(fd int) error {
-		tio, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-		require.Zero(t, tio.Lflag|tio.Oflag)
-		require.Zero(t, tio.Iflag&(unix.IXON|unix.ICRNL|unix.ISTRIP|unix.INLCR))
-		require.Zero(t, tio.Cflag&(unix.HUPCL|unix.CRTSCTS|unix.CSTOPB|unix.PARENB))
-		require.EqualValues(t, unix.CS8|unix.B9600, tio.Cflag&(unix.CSIZE|unix.CBAUD))
-		return err
-	}))
 	require.NoError(t, o.b.Close())
 	_, err = o.Off(t.Context())
 	require.ErrorIs(t, err, ErrClosed)

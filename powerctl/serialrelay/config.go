@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"plugpull/internal/serialport"
 	"plugpull/powerctl"
 )
 
@@ -100,8 +101,7 @@ func (c Config) validate() error {
 	case Numato:
 		check(c.Channels >= 1 && c.Channels <= 64, "%d channels: want 1 to 64", c.Channels)
 	}
-	_, ok := bauds[c.Baud]
-	check(c.Baud == 0 || ok, "the baud rate %d is unknown", c.Baud)
+	check(c.Baud == 0 || serialport.Supported(c.Baud), "the baud rate %d is unknown", c.Baud)
 	check(c.Timeout > 0, "the timeout is missing")
 	return errors.Join(errs...)
 }

@@ -12,7 +12,7 @@ import (
 // it leaves the factory as 00000000 on every board, so that the USB device is
 // named in every case.
 func (b *Board) whoIsIt(ctx context.Context) (string, error) {
-	dev, err := b.port.device()
+	dev, err := b.port.Device()
 	if err != nil {
 		return "", err
 	}

@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"plugpull/internal/serialport/ptytest"
 	"plugpull/powerctl"
 	"plugpull/powerctl/powertest"
 )
@@ -69,29 +71,7 @@ func start(b *board) *board {
 
 // connect makes a terminal and points the link to it.
 func (b *board) connect() {
-	ptm, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-	require.NoError(b.t, err)
-	p := &port{ptm}
-	var name string
-	require.NoError(b.t, p.control(func(fd int) error {
-		n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-		name = fmt.Sprintf("/dev/pts/%d", n)
-		if err != nil {
-			return err
-		}
-		return unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	}))
-	// Held open, the terminal outlives a driver that closes it.
-	pts, err := os.OpenFile(name, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-	require.NoError(b.t, err)
-	require.NoError(b.t, (&port{pts}).control(func(fd int) error {
-		tio, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-		if err != nil {
-			return err
-		}
-		makeRaw(tio, unix.B9600)
-		return unix.IoctlSetTermios(fd, unix.TCSETS, tio)
-	}))
+	ptm, pts, name := ptytest.Open(b.t)
 	if b.sysfs != "" {
 		b.adapter(pts)
 	}
@@ -106,8 +86,9 @@ func (b *board) connect() {
 
 // adapter writes down in sysfs which USB device the terminal is.
 func (b *board) adapter(pts *os.File) {
-	dev, err := (&port{pts}).device()
+	info, err := pts.Stat()
 	require.NoError(b.t, err)
+	dev := uint64(info.Sys().(*syscall.Stat_t).Rdev) // 32 bits on some architectures
 	serial := "A5069RR4"
 	if b.device.Other() {
 		serial = "A5069RR5"

@@ -90,7 +90,7 @@ func (o *Outlet) State(ctx context.Context) (powerctl.Result, error) {
 
 // Identify implements powerctl.Outlet.
 func (o *Outlet) Identify(context.Context) (powerctl.Identity, error) {
-	return powerctl.Identity{Driver: "simulated", Device: "simulated drive", Name: o.c.Name}, nil
+	return powerctl.Identity{Driver: "simulated", Device: "simulated drive", Part: o.c.Name, Name: o.c.Name}, nil
 }
 
 // Capabilities implements powerctl.Outlet.

@@ -24,7 +24,7 @@ func TestOutletIsLookedUpByName(t *testing.T) {
 			a.put(base+"12", gosnmp.OctetString, "mail")
 			id, err := o.Identify(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, powerctl.Identity{Driver: "snmp", Device: "serial ZA4711", Name: "5 db1 psu a"}, id)
+			require.Equal(t, powerctl.Identity{Driver: "snmp", Device: "serial ZA4711", Part: "5", Name: "5 db1 psu a"}, id)
 
 			a, o = start(t, v, false, func(c *Config) { c.Index, c.Name = "", "db1 psu a" })
 			a.put(base+"12", gosnmp.OctetString, "db1 psu a ")

@@ -194,7 +194,7 @@ func (o *Outlet) Identify(ctx context.Context) (powerctl.Identity, error) {
 	if err := o.contact(s); err != nil {
 		return powerctl.Identity{}, o.opError("identify", "check the identity", err)
 	}
-	id := powerctl.Identity{Driver: "snmp", Device: "serial " + o.known.Serial, Name: o.target.index}
+	id := powerctl.Identity{Driver: "snmp", Device: "serial " + o.known.Serial, Part: o.target.index, Name: o.target.index}
 	if o.known.Serial == "" {
 		id.Device = fmt.Sprintf("sysObjectID %s at %s", o.known.SysObjectID, o.c.Address)
 	}

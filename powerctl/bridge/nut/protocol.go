@@ -1,18 +1,15 @@
 package nut
 
 import (
-	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 
 	"plugpull/internal/clock"
 	"plugpull/powerctl/bridge"
+	"plugpull/powerctl/internal/tlspin"
 )
 
 // The wire is docs/net-protocol.txt of networkupstools/nut: a request a line, an answer a
@@ -226,43 +223,17 @@ func (c *conversation) startTLS(conf *tls.Config) error {
 }
 
 // CertificateError: upsd's certificate is not the pinned one.
-type CertificateError struct{ Want, Got string } // SHA-256 fingerprints
-
-func (e *CertificateError) Error() string {
-	return fmt.Sprintf("the certificate's fingerprint is %s, and %s is pinned", e.Got, e.Want)
-}
+type CertificateError = tlspin.CertificateError
 
 // tlsConfig is nil without TLS. There is no way around verification.
 func tlsConfig(c Config) (*tls.Config, error) {
 	if !c.TLS {
 		return nil, nil
 	}
-	host, _, _ := net.SplitHostPort(c.Address)
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host}
-	switch {
-	case c.CAFile != "" && c.Fingerprint != "":
-		return nil, errors.New("at most one of CA file and fingerprint is wanted")
-	case c.CAFile != "":
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the CA file: %w", err)
-		}
-		if conf.RootCAs = x509.NewCertPool(); !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, errors.New("the CA file has no certificate")
-		}
-	case c.Fingerprint != "":
-		want := strings.ToLower(strings.ReplaceAll(c.Fingerprint, ":", ""))
-		if b, err := hex.DecodeString(want); err != nil || len(b) != sha256.Size {
-			return nil, errors.New("the fingerprint is not 64 hexadecimal digits")
-		}
-		conf.InsecureSkipVerify = true // the fingerprint takes the place of the authorities
-		conf.VerifyConnection = func(s tls.ConnectionState) error {
-			sum := sha256.Sum256(s.PeerCertificates[0].Raw)
-			if got := hex.EncodeToString(sum[:]); got != want {
-				return &CertificateError{Want: want, Got: got}
-			}
-			return nil
-		}
+	conf, err := tlspin.Trust{CAFile: c.CAFile, Fingerprint: c.Fingerprint}.Config()
+	if err != nil {
+		return nil, err
 	}
+	conf.ServerName, _, _ = net.SplitHostPort(c.Address)
 	return conf, nil
 }

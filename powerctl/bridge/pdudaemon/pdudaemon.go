@@ -20,18 +20,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"plugpull/internal/clock"
 	"plugpull/powerctl"
 	"plugpull/powerctl/bridge"
+	"plugpull/powerctl/internal/httponce"
 )
 
 // Config describes an outlet.
@@ -52,7 +50,7 @@ type Config struct {
 // Outlet implements powerctl.Outlet and powerctl.Planner.
 type Outlet struct {
 	c      Config
-	client *http.Client
+	client *httponce.Client
 }
 
 // New checks the configuration; it connects to nothing.
@@ -75,12 +73,7 @@ func New(c Config) (*Outlet, error) {
 		return nil, fmt.Errorf("pdudaemon outlet: %w", err)
 	}
 	c.URL = strings.TrimRight(c.URL, "/")
-	return &Outlet{c: c, client: &http.Client{
-		// To follow a redirect is to send the command again.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		// net/http sends a GET anew only when a reused connection fails: none is reused. No proxy.
-		Transport: &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10},
-	}}, nil
+	return &Outlet{c: c, client: httponce.New(nil, maxBody)}, nil
 }
 
 // Tried says against what the driver was run.
@@ -106,13 +99,8 @@ func (o *Outlet) On(ctx context.Context) (powerctl.Result, error) { return o.com
 func (o *Outlet) command(ctx context.Context, op string) (powerctl.Result, error) {
 	limited, cancel := context.WithTimeout(ctx, o.c.Timeout)
 	defer cancel()
-	var commanded atomic.Int64
-	traced := httptrace.WithClientTrace(limited, &httptrace.ClientTrace{
-		// The connection stands, and nothing of the request has been written.
-		GotConn: func(httptrace.GotConnInfo) { commanded.Store(int64(clock.Now())) },
-	})
-	err := o.ask(traced, op)
-	res := powerctl.Result{Commanded: clock.Instant(commanded.Load())}
+	at, err := o.ask(limited, op)
+	res := powerctl.Result{Commanded: at}
 	if err != nil {
 		if res.Commanded == 0 {
 			err = fmt.Errorf("%w: %w", powerctl.ErrNotSent, err)
@@ -143,31 +131,22 @@ func (e *AnswerError) Error() string {
 	return text
 }
 
-func (o *Outlet) ask(ctx context.Context, op string) error {
+func (o *Outlet) ask(ctx context.Context, op string) (clock.Instant, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return 0, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.target(op), nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	resp, err := o.client.Do(req)
+	reply, at, err := o.client.Do(req)
 	if err != nil {
-		var ue *url.Error
-		if errors.As(err, &ue) {
-			err = ue.Err
-		}
-		return err
+		return at, err
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
-	if err != nil {
-		return fmt.Errorf("read the answer: %w", err)
+	if text := string(reply.Body); reply.Status != http.StatusOK || strings.TrimSuffix(text, "\n") != accepted {
+		return at, &AnswerError{Code: reply.Status, Body: text[:min(len(text), 128)]}
 	}
-	if text := string(body); resp.StatusCode != http.StatusOK || strings.TrimSuffix(text, "\n") != accepted {
-		return &AnswerError{Code: resp.StatusCode, Body: text[:min(len(text), 128)]}
-	}
-	return nil
+	return at, nil
 }
 
 // State returns powerctl.ErrNoReadBack: pdudaemon cannot be asked.
