@@ -141,6 +141,18 @@ func dialControl(ctx context.Context, network, addr string) (net.Conn, error) {
 	return dialSocket(ctx, network, addr, controlTimeout)
 }
 
+// dialUntil dials connections that break when ctx ends, so that a statement which waits without watching a context
+// fails then too.
+func dialUntil(ctx context.Context) func(context.Context, string, string) (net.Conn, error) {
+	return func(dialing context.Context, network, addr string) (net.Conn, error) {
+		c, err := dialControl(dialing, network, addr)
+		if err == nil {
+			context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+		}
+		return c, err
+	}
+}
+
 func dialScan(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := dialSocket(ctx, network, addr, controlTimeout)
 	if err != nil {
@@ -153,7 +165,7 @@ func dialScan(ctx context.Context, network, addr string) (net.Conn, error) {
 // pool's habit of trying a bad connection again is harmless there: nothing
 // that is counted goes through it.
 func (d *DB) control(ctx context.Context, schema string, f func(c *sql.Conn) error) (err error) {
-	connector, err := d.connector(schema, dialControl)
+	connector, err := d.connector(schema, dialUntil(ctx))
 	if err != nil {
 		return err
 	}
@@ -175,6 +187,12 @@ func (d *DB) control(ctx context.Context, schema string, f func(c *sql.Conn) err
 		return fmt.Errorf("set up the session: %w", err)
 	}
 	return f(c)
+}
+
+// Control runs f on a connection of its own, with no schema chosen and with
+// strict SQL in its session. It blocks until f returns; the connection is closed after it.
+func (d *DB) Control(ctx context.Context, f func(c *sql.Conn) error) error {
+	return d.control(ctx, "", f)
 }
 
 // ConnectError says that no connection could be made.

@@ -15,14 +15,15 @@ import (
 // variable that the server lacks is left out.
 func (d *DB) Identity(ctx context.Context) (id map[string]string, err error) {
 	err = d.control(ctx, "", func(c *sql.Conn) error {
-		id, err = variables(ctx, c, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname', 'port', 'datadir', 'server_uuid', 'version', 'version_comment')")
+		id, err = Variables(ctx, c, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname', 'port', 'datadir', 'server_uuid', 'version', 'version_comment')")
 		return err
 	})
 	return id, err
 }
 
-// variables runs a statement that returns names and values.
-func variables(ctx context.Context, c *sql.Conn, q string) (map[string]string, error) {
+// Variables runs a statement that returns names and values; the names are in
+// small letters.
+func Variables(ctx context.Context, c *sql.Conn, q string) (map[string]string, error) {
 	rows, err := c.QueryContext(ctx, q)
 	if err != nil {
 		return nil, fmt.Errorf("read the server's variables: %w", err)
@@ -63,11 +64,11 @@ type Settings struct {
 // Settings reads the server's global variables and status.
 func (d *DB) Settings(ctx context.Context) (s Settings, err error) {
 	err = d.control(ctx, "", func(c *sql.Conn) error {
-		vars, err := variables(ctx, c, "SHOW GLOBAL VARIABLES")
+		vars, err := Variables(ctx, c, "SHOW GLOBAL VARIABLES")
 		if err != nil {
 			return err
 		}
-		status, err := variables(ctx, c, "SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Innodb_redo_log_enabled')")
+		status, err := Variables(ctx, c, "SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Innodb_redo_log_enabled')")
 		if err != nil {
 			return err
 		}
@@ -82,12 +83,13 @@ func (d *DB) Settings(ctx context.Context) (s Settings, err error) {
 	return s, err
 }
 
-// rule says which values of a variable can lose a commit.
-type rule struct {
-	name string
-	safe string
-	risk string
-	bad  func(value string, vars map[string]string) bool
+// Rule says which values of a global variable can lose a commit.
+type Rule struct {
+	Name string // of the variable, in small letters
+	Safe string // the value to set
+	Risk string // a sentence fragment
+	// Bad judges a value; vars has every variable of the server.
+	Bad func(value string, vars map[string]string) bool
 }
 
 func in(values ...string) func(string, map[string]string) bool {
@@ -106,19 +108,20 @@ func notIn(values ...string) func(string, map[string]string) bool {
 	return func(v string, vars map[string]string) bool { return !bad(v, vars) }
 }
 
-func isOn(v string) bool { return strings.EqualFold(v, "ON") || v == "1" }
+// IsOn reports whether a switch is on.
+func IsOn(v string) bool { return strings.EqualFold(v, "ON") || v == "1" }
 
-// rules covers MariaDB 10.6 to 12 and MySQL 5.7 to 9. A variable that a
-// server lacks is not judged.
-func rules() []rule {
-	return []rule{
+// Rules covers MariaDB 10.6 to 12 and MySQL 5.7 to 9, in a fixed order. A
+// variable that a server lacks is not judged, and a variable may have two rules.
+func Rules() []Rule {
+	return []Rule{
 		{"innodb_flush_log_at_trx_commit", "1", "commits of the last second or more are only in memory when they are acknowledged", func(v string, vars map[string]string) bool {
 			// MariaDB's 3 flushes at prepare and at commit.
-			return v != "1" && !(v == "3" && isMariaDB(vars))
+			return v != "1" && !(v == "3" && IsMariaDB(vars))
 		}},
 		{"sync_binlog", "1", "after a crash transactions missing from the binary log are rolled back, acknowledged or not", func(v string, vars map[string]string) bool {
 			// In MariaDB 12.3 and later the binary log can live in InnoDB, under its redo log.
-			return isOn(vars["log_bin"]) && v != "1" && !strings.EqualFold(vars["binlog_storage_engine"], "innodb")
+			return IsOn(vars["log_bin"]) && v != "1" && !strings.EqualFold(vars["binlog_storage_engine"], "innodb")
 		}},
 		{"innodb_flush_method", "O_DIRECT or fsync", "data files are not flushed before the log that could restore them is overwritten", in("nosync", "littlesync", "O_DIRECT_NO_FSYNC", "NO_FSYNC")},
 		{"innodb_doublewrite", "ON", "a page torn by the power cut cannot be repaired", in("OFF", "0", "DETECT_ONLY")},
@@ -136,20 +139,21 @@ var recorded = [...]string{"log_bin", "read_only", "super_read_only", "innodb_re
 	"innodb_data_file_buffering", "innodb_log_file_buffering", "innodb_log_file_mmap", "binlog_storage_engine", "innodb_fast_shutdown", "innodb_page_size",
 	"innodb_use_native_aio", "rpl_semi_sync_master_enabled", "wsrep_on", "innodb_version", "version", "version_comment"}
 
-func isMariaDB(vars map[string]string) bool {
+// IsMariaDB tells MariaDB from MySQL by the variables version and version_comment.
+func IsMariaDB(vars map[string]string) bool {
 	return strings.Contains(strings.ToLower(vars["version"]+vars["version_comment"]), "mariadb")
 }
 
 func judgeSettings(vars, status map[string]string) Settings {
-	s := Settings{LogBin: isOn(vars["log_bin"]), Variables: map[string]string{}}
-	for _, r := range rules() {
-		v, ok := vars[r.name]
+	s := Settings{LogBin: IsOn(vars["log_bin"]), Variables: map[string]string{}}
+	for _, r := range Rules() {
+		v, ok := vars[r.Name]
 		if !ok {
 			continue
 		}
-		s.Variables[r.name] = v
-		if r.bad(v, vars) {
-			s.Problems = append(s.Problems, Problem{r.name, v, r.safe, r.risk})
+		s.Variables[r.Name] = v
+		if r.Bad(v, vars) {
+			s.Problems = append(s.Problems, Problem{r.Name, v, r.Safe, r.Risk})
 		}
 	}
 	if _, ok := vars["innodb_flush_log_at_trx_commit"]; !ok {
@@ -157,7 +161,7 @@ func judgeSettings(vars, status map[string]string) Settings {
 	}
 	if v, ok := status["innodb_redo_log_enabled"]; ok {
 		s.Variables["innodb_redo_log_enabled"] = v
-		if !isOn(v) {
+		if !IsOn(v) {
 			s.Problems = append(s.Problems, Problem{"innodb_redo_log_enabled", v, "ON", "commits are not logged at all"})
 		}
 	}

@@ -116,7 +116,7 @@ func (d *DB) explain(err error) error {
 // refuseReadOnly looks at the variables too: an administrator could create the
 // tables nevertheless, and the streams' user then could not write.
 func refuseReadOnly(ctx context.Context, c *sql.Conn) error {
-	vars, err := variables(ctx, c, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only')")
+	vars, err := Variables(ctx, c, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only')")
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (d *DB) Facts(ctx context.Context) (f database.Facts, err error) {
 		f.Identity["version"] = "SQLite " + s.ColumnText(0)
 		return nil
 	})
-	f.Problems = problems(Journal(f.Settings["journal_mode"]), Synchronous(f.Settings["synchronous"]))
+	f.Problems = Problems(Journal(f.Settings["journal_mode"]), Synchronous(f.Settings["synchronous"]))
 	return f, err
 }
 
@@ -44,8 +44,9 @@ func synchronousName(n string) string {
 	return n
 }
 
-// problems lists what can lose an acknowledged commit by itself.
-func problems(j Journal, s Synchronous) (p []database.Problem) {
+// Problems lists what can lose an acknowledged commit by itself, with the values that
+// a connection has. A value that is none of the constants is not judged.
+func Problems(j Journal, s Synchronous) (p []database.Problem) {
 	switch j {
 	case Memory, NoJournal:
 		p = append(p, database.Problem{Name: "journal_mode", Value: string(j), Safe: "wal or truncate",
