@@ -1,0 +1,250 @@
+// Package check asks a host for its whole storage stack and puts what was read into one report: databases,
+// folders, devices, the layers below them, and the controllers that the lowest of them are volumes of.
+//
+// It guarantees what hostcheck does: what could not be read is Unknown, and nothing is changed. A tool that hangs
+// costs its part of the report and no more.
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"plugpull/internal/hostcheck"
+	"plugpull/internal/hostcheck/databases"
+	"plugpull/internal/hostcheck/layers"
+	"plugpull/internal/hostcheck/raid"
+)
+
+// Ask says what to look at. Without databases, folders and devices it is every mount on a block device, and
+// every controller.
+type Ask struct {
+	Databases []*databases.Report
+	// Elsewhere: the databases' folders are not on the runner's host.
+	Elsewhere bool
+	Folders   []string
+	Devices   []string
+	Raid      raid.Options
+	// Drive adds what a drive says of itself to a disk's node; nil: nothing.
+	Drive func(ctx context.Context, r hostcheck.Runner, name string, n *hostcheck.Node)
+}
+
+// Result is a report, and what of it is to be remembered.
+type Result struct {
+	hostcheck.Report
+	Readings []hostcheck.Reading `json:"-"`
+}
+
+// Run reads everything and judges it. It blocks until the host has answered or ctx is done.
+func Run(ctx context.Context, r hostcheck.Runner, ask Ask) *Result {
+	res := &Result{Report: hostcheck.Report{Host: r.Describe()}}
+	w := layers.New(r, layers.Options{Drive: ask.Drive})
+	for _, db := range ask.Databases {
+		res.Tops = append(res.Tops, database(ctx, w, db, ask.Elsewhere))
+	}
+	for _, f := range ask.Folders {
+		res.Tops = append(res.Tops, w.Folder(ctx, f))
+	}
+	for _, d := range ask.Devices {
+		res.Tops = append(res.Tops, w.Device(ctx, d))
+	}
+	everything := len(ask.Databases)+len(ask.Folders)+len(ask.Devices) == 0
+	if everything {
+		res.Tops = append(res.Tops, mounts(ctx, r, w)...)
+	}
+	res.controllers(ctx, r, ask, everything)
+	res.Judge()
+	return res
+}
+
+func mounts(ctx context.Context, r hostcheck.Runner, w *layers.Walker) []*hostcheck.Node {
+	list, err := layers.Mounts(ctx, r)
+	if err != nil {
+		n := &hostcheck.Node{Kind: hostcheck.Note, Name: "on " + r.Describe()}
+		n.Add(hostcheck.Unknown, "mounts_unread", "the host's mounts could not be read: %v", err)
+		return []*hostcheck.Node{n}
+	}
+	var tops []*hostcheck.Node
+	for _, m := range list {
+		tops = append(tops, w.Folder(ctx, m))
+	}
+	return tops
+}
+
+// database is a server, or a file, over the folders that its durability depends on.
+func database(ctx context.Context, w *layers.Walker, db *databases.Report, elsewhere bool) *hostcheck.Node {
+	n := &hostcheck.Node{Kind: db.Kind, Name: db.Where, Findings: slices.Clone(db.Findings), Facts: slices.Clone(db.Facts),
+		Cache: hostcheck.Cache{Volatile: hostcheck.No, Flushes: hostcheck.Yes}}
+	for _, s := range db.Settings {
+		n.Facts = append(n.Facts, hostcheck.Fact{Key: s.Name, Value: s.Value, From: s.Where})
+	}
+	switch {
+	case elsewhere:
+		n.Add(hostcheck.Unknown, "folders_elsewhere", "the files of %s are on another machine: give --host ssh://… to see what lies below them", db.Where)
+	case len(db.Folders) == 0:
+		n.Add(hostcheck.Unknown, "folders_unknown", "%s does not say where its files are: give --data-dir", db.Where)
+	}
+	if elsewhere {
+		return n
+	}
+	for _, f := range db.Folders {
+		below := w.Folder(ctx, f.Path)
+		below.Facts = append([]hostcheck.Fact{{Key: "holds", Value: f.What, From: f.From}}, below.Facts...)
+		n.Below = append(n.Below, below)
+	}
+	return n
+}
+
+// controllers asks the tools and hangs their volumes below the disks that they are.
+func (res *Result) controllers(ctx context.Context, r hostcheck.Runner, ask Ask, everything bool) {
+	disks := res.raidDisks()
+	if len(disks) == 0 && !everything {
+		return // no disk looks like a controller's volume
+	}
+	list, findings := raid.Collect(ctx, r)
+	var loose []*hostcheck.Node
+	for _, c := range list {
+		j := raid.Judge(c, ask.Raid)
+		res.remember(c)
+		top := &hostcheck.Node{Kind: "controller", Name: c.Name(), Findings: j.Findings, Perf: j.Perf,
+			Cache: hostcheck.Cache{Volatile: hostcheck.No, Flushes: hostcheck.Yes}, Facts: facts(c)}
+		for i, v := range c.Volumes {
+			top.Below = append(top.Below, volume(c, v, j.Volumes[i]))
+		}
+		if !attach(disks, c, top) {
+			loose = append(loose, top)
+		}
+	}
+	for _, d := range disks {
+		if !attached(d) {
+			d.Add(hostcheck.Unknown, "controller_unread", "disk %s is a volume of a RAID controller, and no tool of it (arcconf, storcli, MegaCli, ssacli) told of its cache and battery", d.Name)
+		}
+	}
+	if everything || len(disks) > 0 {
+		if len(findings) > 0 {
+			n := &hostcheck.Node{Kind: hostcheck.Note, Name: "on the controllers of " + r.Describe(), Findings: findings}
+			res.Tops = append(res.Tops, n)
+		}
+	}
+	if everything {
+		res.Tops = append(res.Tops, loose...)
+	}
+}
+
+func facts(c raid.Controller) []hostcheck.Fact {
+	var all []hostcheck.Fact
+	for _, f := range []hostcheck.Fact{{Key: "serial", Value: c.Serial, From: c.Tool}, {Key: "firmware", Value: c.Firmware, From: c.Tool},
+		{Key: "backup", Value: strings.TrimSpace(c.Backup.Kind + " " + c.Backup.Status), From: c.Tool}} {
+		if f.Value != "" {
+			all = append(all, f)
+		}
+	}
+	return append(all, c.Rejected...)
+}
+
+// volume is a logical drive over its members.
+func volume(c raid.Controller, v raid.Volume, j raid.VolumeJudgement) *hostcheck.Node {
+	members := &hostcheck.Node{Kind: "drives", Name: fmt.Sprintf("of %s (%s)", v.Label(), strings.Join(v.Members, ", ")), Cache: j.Members}
+	return &hostcheck.Node{Kind: "volume", Name: v.Label(), Findings: j.Findings, Cache: j.Cache, Below: []*hostcheck.Node{members},
+		Facts: []hostcheck.Fact{{Key: "write policy", Value: fmt.Sprintf("%s now, %s asked for", v.CurrentPolicy, v.DefaultPolicy), From: c.Tool},
+			{Key: "level", Value: v.Level, From: c.Tool}}}
+}
+
+// vendors are words in the model or vendor of a disk that is a controller's volume (SCSI INQUIRY, as the
+// vendors' drivers show it in /sys/block/X/device).
+var vendors = []string{"perc", "megaraid", "avago", "lsi", "broadcom", "logical volume", "smart array", "adaptec", "aacraid", "asr", "serveraid", "raid", "mr9"}
+
+// drivers are the kernel's for controllers that have tools of their own.
+var drivers = []string{"megaraid_sas", "megaraid_mbox", "aacraid", "smartpqi", "hpsa", "cciss"}
+
+// raidDisks are the disks in the tree that look like volumes of a controller.
+func (res *Result) raidDisks() []*hostcheck.Node {
+	var all []*hostcheck.Node
+	seen := map[*hostcheck.Node]bool{}
+	for _, top := range res.Tops {
+		top.Walk(func(n *hostcheck.Node) {
+			if n.Kind != "disk" || seen[n] || !slices.ContainsFunc(n.Facts, isRaid) {
+				return
+			}
+			seen[n] = true
+			all = append(all, n)
+		})
+	}
+	return all
+}
+
+func isRaid(f hostcheck.Fact) bool {
+	if f.Key == "driver" {
+		return slices.Contains(drivers, f.Value)
+	}
+	if f.Key != "model" && f.Key != "vendor" {
+		return false
+	}
+	for _, word := range strings.Fields(strings.ToLower(f.Value)) {
+		for _, v := range vendors {
+			if word == v || len(v) > 3 && strings.Contains(strings.ToLower(f.Value), v) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func attached(d *hostcheck.Node) bool { return len(d.Below) > 0 }
+
+// attach hangs a controller's volumes below the disks that they are: by the system's name where the tool
+// tells it; else, of a lone controller, all below each disk, so that the worst of them counts.
+func attach(disks []*hostcheck.Node, c raid.Controller, top *hostcheck.Node) bool {
+	done := false
+	for _, d := range disks {
+		var mine []*hostcheck.Node
+		for i, v := range c.Volumes {
+			if v.Device == "" || strings.TrimPrefix(v.Device, "/dev/") == strings.TrimPrefix(d.Name, "/dev/") {
+				mine = append(mine, top.Below[i])
+			}
+		}
+		if len(mine) == 0 || attached(d) {
+			continue
+		}
+		done = true
+		copied := *top
+		copied.Below = mine
+		d.Below = []*hostcheck.Node{&copied}
+		// What the volume is, its controller says; the disk's own answers were the controller's too.
+		d.Cache = hostcheck.Cache{Volatile: hostcheck.No, Flushes: hostcheck.Yes, Why: "a volume of " + c.Name()}
+		d.Findings = slices.DeleteFunc(d.Findings, func(f hostcheck.Finding) bool { return f.Level == hostcheck.Unknown })
+	}
+	return done
+}
+
+// remember keeps the wear of what backs a controller's cache.
+func (res *Result) remember(c raid.Controller) {
+	p := c.Backup.CapacityPercent
+	if p == nil {
+		return
+	}
+	unit := c.Name()
+	if c.Serial != "" {
+		unit += ", serial " + c.Serial
+	}
+	res.Readings = append(res.Readings, hostcheck.Reading{At: time.Now().UTC().Truncate(time.Second), Unit: unit, CapacityPercent: *p})
+}
+
+// Predict adds this report's readings to a history and warns of what is likely to end, also of controllers that were
+// read earlier alone. A file that cannot be used is Unknown.
+func (res *Result) Predict(path string, limit float64) {
+	n := &hostcheck.Node{Kind: hostcheck.Note, Name: "from the history in " + path}
+	all, err := hostcheck.Remember(path, res.Readings)
+	if err != nil {
+		n.Add(hostcheck.Unknown, "history_unread", "%v", err)
+	}
+	for _, p := range hostcheck.Predict(all, limit) {
+		n.Findings = append(n.Findings, p.Finding(limit))
+	}
+	if len(n.Findings) > 0 {
+		res.Tops = append(res.Tops, n)
+		res.Judge()
+	}
+}
