@@ -21,6 +21,8 @@ needs=(
 	"powermand           powerman             tests of the powerman bridge against its own daemon"
 	"upsd                nut-server           tests of the NUT bridge against its own server"
 	"upsc                nut-client           tests of the NUT bridge against its own server"
+	"pg_ctlcluster       postgresql           tests of plugpull check against PostgreSQL"
+	"sshd                openssh-server       tests of plugpull check over SSH against OpenSSH"
 	"curl                curl                 tests of the HTTP driver's own simulators"
 	"redfishtool         redfishtool          tests of the Redfish driver's own simulator"
 	"ip                  iproute2             tests with a network namespace (and root)"

@@ -129,7 +129,7 @@ Exit codes: 0 as expected, 1 not as expected, 2 usage or a bad file,
 		return usage.Errorf("%w (see %s --help)", err, c.CommandPath())
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(a.streamCommand(), a.verifyCommand(), a.runCommand(), a.ledgerCommand(), a.cleanCommand(), a.scenariosCommand(), a.doctorCommand(), a.powerCommand(), a.guardCommand())
+	root.AddCommand(a.streamCommand(), a.verifyCommand(), a.runCommand(), a.ledgerCommand(), a.cleanCommand(), a.scenariosCommand(), a.doctorCommand(), a.powerCommand(), a.checkCommand(), a.probeCommand(), a.guardCommand())
 	markUsage(root)
 	return root
 }
