@@ -52,7 +52,8 @@ type Timing struct {
 	ServerWait  time.Duration // for the server's greeting after power on
 }
 
-// ParseBench reads a bench file; file names it in errors, which are *FileError.
+// ParseBench reads a bench file; file names it in errors, which are *FileError. Beside an error the bench
+// holds what could be read, for others to find more that is wrong with it.
 // Relative paths in it, of the password file and of programs with a slash in
 // their name, are taken from the file's folder.
 func ParseBench(file string, data []byte) (Bench, error) {
@@ -69,10 +70,7 @@ func ParseBench(file string, data []byte) (Bench, error) {
 			s.Problem("attest", "mains contradicts outlet.class %s, want drive or none", c)
 		}
 	})
-	if err != nil {
-		return Bench{}, err
-	}
-	return b, nil
+	return b, err
 }
 
 // LoadBench reads a bench file. An error of its contents is a *FileError.

@@ -35,7 +35,8 @@ func loadBench(name string) (scenarios.Bench, error) {
 	if b := builtinBench(name); b != nil {
 		return *b, nil
 	}
-	return scenarios.LoadBench(name)
+	b, err := loadLab(name)
+	return *b, err
 }
 
 // source is how to name the job's scenario on a command line.

@@ -75,6 +75,25 @@ func (a *app) outlet(ctx context.Context, b *scenarios.Bench, dry bool) (*outlet
 	return all, nil
 }
 
+// driverProblems adds what the drivers find wrong with the outlets of a file of which something is wrong already.
+func driverProblems(b *scenarios.Bench, bad *scenarios.FileError) {
+	bu := &builder{a: &app{}, ctx: context.Background(), boards: map[serialrelay.Config]*serialrelay.Board{}, dry: true}
+	outlets := map[string]*scenarios.Outlet{"outlet": &b.Outlet}
+	for i := range b.Outlet.Feeds {
+		outlets[fmt.Sprintf("outlet.feeds[%d]", i+1)] = &b.Outlet.Feeds[i]
+	}
+	for path, o := range outlets {
+		known := slices.ContainsFunc(bad.Problems, func(p strictyaml.Problem) bool {
+			return p.Key == path || strings.HasPrefix(p.Key, path+".")
+		})
+		if known || o.Driver == scenarios.DriverGroup || o.Driver == "" {
+			continue
+		}
+		_, _ = bu.make(o, bad, path) // its problems are in bad
+	}
+	slices.SortStableFunc(bad.Problems, func(a, b strictyaml.Problem) int { return a.Line - b.Line })
+}
+
 // suits compares what the file says of the outlet with what the driver can do.
 func suits(b *scenarios.Bench, o powerctl.Outlet, bad *strictyaml.FileError) {
 	c := o.Capabilities()

@@ -31,9 +31,14 @@ An outlet is called off only when the device read back exactly off.`,
 	return c
 }
 
-// bench loads a lab bench from a file.
+// loadLab loads a lab bench from a file. What is wrong with it is said at once, also what only a driver can see
+// wrong with an outlet whose keys are right.
 func loadLab(path string) (*scenarios.Bench, error) {
 	b, err := scenarios.LoadBench(path)
+	var bad *scenarios.FileError
+	if errors.As(err, &bad) {
+		driverProblems(&b, bad)
+	}
 	return &b, err
 }
 
