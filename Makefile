@@ -10,7 +10,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 # Packages whose goroutines meet: these run under the race detector too.
-RACE := ./client ./verifier ./internal/serialport ./internal/wiring ./internal/blockdev ./internal/campaign ./internal/ledger ./internal/database/... ./internal/simdrive/... ./powerctl/...
+RACE := ./client ./verifier ./internal/serialport ./internal/wiring ./internal/blockdev ./internal/campaign ./internal/ledger ./internal/database/... ./internal/simdrive/... ./powerctl/... ./internal/hostcheck ./internal/check
 
 .PHONY: help build demo demo-mariadb deps test test-long race bench lint clean
 
