@@ -1,4 +1,4 @@
-// Package testskip skips tests that this machine cannot run.
+// Package testskip skips tests that this machine cannot run, and makes programs for others.
 //
 // It guarantees that a test which may not be skipped fails instead: with
 // PLUGPULL_NO_SKIP=1, as where changes are let in.
@@ -7,6 +7,7 @@ package testskip
 import (
 	"os"
 	"os/exec"
+	"syscall"
 )
 
 // TB is what it needs of testing.TB.
@@ -53,5 +54,17 @@ func LoopBench(t TB) {
 	for _, need := range [][2]string{{"mariadbd", "mariadb-server-core"}, {"mariadb-install-db", "mariadb-server-core"},
 		{"mkfs.ext4", "e2fsprogs"}, {"mkfs.xfs", "xfsprogs"}, {"mkfs.btrfs", "btrfs-progs"}} {
 		Program(t, need[0], need[1])
+	}
+}
+
+// Script writes a program that is run at once. While a file is open for writing nobody can run it, and a child
+// between fork and exec has everything open: so that no process is made meanwhile.
+func Script(t TB, path, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, []byte(text), 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		t.Fatalf("write a script: %v", err)
 	}
 }

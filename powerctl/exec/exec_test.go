@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"plugpull/internal/testskip"
 	"plugpull/powerctl"
 	"plugpull/powerctl/powertest"
 )
@@ -44,7 +45,7 @@ func serve(t *testing.T, d *powertest.Device) string {
 	ask, err := os.OpenFile(filepath.Join(dir, "ask"), os.O_RDWR|syscall.O_NONBLOCK, 0)
 	require.NoError(t, err)
 	path := filepath.Join(dir, "device")
-	require.NoError(t, os.WriteFile(path, []byte(device), 0o755))
+	testskip.Script(t, path, device)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -219,7 +220,7 @@ func FuzzParse(f *testing.F) {
 
 func script(t *testing.T, body string) []string {
 	path := filepath.Join(t.TempDir(), "command")
-	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o755))
+	testskip.Script(t, path, "#!/bin/sh\n"+body)
 	return []string{path}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"plugpull/internal/testskip"
 	"plugpull/powerctl"
 	"plugpull/powerctl/bridge/bridgetest"
 	"plugpull/powerctl/powertest"
@@ -52,7 +53,7 @@ func start(t testing.TB) *client {
 		}
 	})
 	_, port, _ := net.SplitHostPort(s.Address)
-	require.NoError(t, os.WriteFile(c.program, fmt.Appendf(nil, script, port), 0o755))
+	testskip.Script(t, c.program, fmt.Sprintf(script, port))
 	return c
 }
 
