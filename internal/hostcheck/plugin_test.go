@@ -31,8 +31,8 @@ func TestFirstLineAndTree(t *testing.T) {
 
 	var b bytes.Buffer
 	require.NoError(t, r.WriteText(&b, true))
-	require.Equal(t, `CRITICAL - an acknowledged commit can be lost in a power cut because disk sda has a volatile cache (the drive says so), and flushes do not take effect in it: mount /data does not pass them on
-  CRITICAL disk sda has a volatile cache (the drive says so), and flushes do not take effect in it: mount /data does not pass them on
+	require.Equal(t, `CRITICAL - an acknowledged commit can be lost in a power cut because disk sda has a volatile cache (the drive says so), and flushes do not take effect in it: mount /data (nobarrier) does not pass them on
+  CRITICAL disk sda has a volatile cache (the drive says so), and flushes do not take effect in it: mount /data (nobarrier) does not pass them on
   WARNING  data=writeback may show old data | after a crash
 
 folder /data/mysql
