@@ -3,12 +3,11 @@ package httprelay
 import (
 	"embed"
 	"fmt"
-	"io/fs"
-	"path"
 	"strings"
 
 	"plugpull/internal/strictyaml"
 	"plugpull/powerctl"
+	"plugpull/powerctl/internal/profilefile"
 )
 
 // FileError holds everything that is wrong with a profile, by line.
@@ -79,33 +78,11 @@ type command struct {
 var embedded embed.FS
 
 // Load reads the profiles that come with plugpull, by name.
-func Load() ([]*Profile, error) {
-	names, err := fs.Glob(embedded, "profiles/*.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("list the HTTP profiles: %w", err)
-	}
-	var list []*Profile
-	for _, name := range names {
-		data, err := embedded.ReadFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("read the HTTP profile %s: %w", name, err)
-		}
-		p, err := parseProfile(path.Base(name), data)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, p)
-	}
-	return list, nil
-}
+func Load() ([]*Profile, error) { return profilefile.Load(embedded, "HTTP", parseProfile) }
 
 // LoadFile reads a user's own profile. A *FileError holds everything that is wrong with it.
 func LoadFile(file string) (*Profile, error) {
-	data, err := strictyaml.ReadFile(file, maxFile)
-	if err != nil {
-		return nil, fmt.Errorf("read the HTTP profile: %w", err)
-	}
-	return parseProfile(file, data)
+	return profilefile.LoadFile(file, "HTTP", maxFile, parseProfile)
 }
 
 // Named returns the profile of that name from list; of two, the later one.

@@ -3,13 +3,12 @@ package snmp
 import (
 	"embed"
 	"fmt"
-	"io/fs"
-	"path"
 	"slices"
 	"strings"
 
 	"plugpull/internal/strictyaml"
 	"plugpull/powerctl"
+	"plugpull/powerctl/internal/profilefile"
 )
 
 // FileError holds everything that is wrong with a profile, by line.
@@ -92,34 +91,12 @@ type restore struct {
 var embedded embed.FS
 
 // Load reads the profiles that come with plugpull, by name.
-func Load() ([]*Profile, error) {
-	names, err := fs.Glob(embedded, "profiles/*.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("list the SNMP profiles: %w", err)
-	}
-	var list []*Profile
-	for _, name := range names {
-		data, err := embedded.ReadFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("read the SNMP profile %s: %w", name, err)
-		}
-		p, err := parseProfile(path.Base(name), data)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, p)
-	}
-	return list, nil
-}
+func Load() ([]*Profile, error) { return profilefile.Load(embedded, "SNMP", parseProfile) }
 
 // LoadFile reads a user's own profile. A *FileError holds everything that is
 // wrong with it.
 func LoadFile(file string) (*Profile, error) {
-	data, err := strictyaml.ReadFile(file, maxFile)
-	if err != nil {
-		return nil, fmt.Errorf("read the SNMP profile: %w", err)
-	}
-	return parseProfile(file, data)
+	return profilefile.LoadFile(file, "SNMP", maxFile, parseProfile)
 }
 
 // Named returns the profile of that name from list.
