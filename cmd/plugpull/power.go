@@ -83,6 +83,14 @@ func (a *app) listOutlets(ctx context.Context, w io.Writer, path string) error {
 	return nil
 }
 
+// members are the feeds of a group, or the outlet alone without a name of its own.
+func members(o powerctl.Outlet) []powerctl.Feed {
+	if g, is := o.(*powerctl.Group); is {
+		return g.Feeds()
+	}
+	return []powerctl.Feed{{Outlet: o}}
+}
+
 func yes(b bool) string {
 	if b {
 		return "yes"
@@ -132,12 +140,8 @@ type outletStatus struct {
 }
 
 func (a *app) status(ctx context.Context, b *scenarios.Bench, o powerctl.Outlet, asJSON bool) error {
-	members := []powerctl.Feed{{Outlet: o}}
-	if g, is := o.(*powerctl.Group); is {
-		members = g.Feeds()
-	}
 	var errs []error
-	for _, m := range members {
+	for _, m := range members(o) {
 		st, err := statusOf(ctx, m, b.Outlet.Lease.Dir)
 		if err != nil {
 			errs = append(errs, err)
@@ -306,12 +310,8 @@ feed: from then on another device, or another outlet of it, is refused. Settings
 could switch by itself are named.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withOutlet(c.Context(), args[0], false, func(_ *scenarios.Bench, o *outlets) error {
-				members := []powerctl.Feed{{Outlet: o.Outlet}}
-				if g, is := o.Outlet.(*powerctl.Group); is {
-					members = g.Feeds()
-				}
 				var errs []error
-				for _, m := range members {
+				for _, m := range members(o.Outlet) {
 					errs = append(errs, a.identify(a.until(c.Context()), m.Outlet))
 				}
 				return errors.Join(errs...)
@@ -399,11 +399,7 @@ Exit codes: 0 released, or nobody held it; 2 usage, a bad file, or another holde
 }
 
 func (a *app) release(ctx context.Context, b *scenarios.Bench, o powerctl.Outlet, owner string) error {
-	members := []powerctl.Feed{{Outlet: o}}
-	if g, is := o.(*powerctl.Group); is {
-		members = g.Feeds()
-	}
-	for _, m := range members {
+	for _, m := range members(o) {
 		id, err := m.Outlet.Identify(ctx)
 		if err != nil {
 			return err
