@@ -26,7 +26,8 @@ type Plan struct {
 type Cut struct {
 	Result powerctl.Result `json:"result"`
 	// LastAnswer is when the witness last answered, FirstSilence when the first question was
-	// asked that was never answered: the host went dark between them.
+	// asked that was never answered: the host went dark between them, or while that question was
+	// on its way.
 	LastAnswer   clock.Instant `json:"last_answer"`
 	FirstSilence clock.Instant `json:"first_silence"`
 	// Back is when the host answered again.

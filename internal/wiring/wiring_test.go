@@ -21,11 +21,12 @@ import (
 type host struct {
 	mu       sync.Mutex
 	on       bool
-	at       time.Time // of the last change
-	unwired  bool      // something else feeds it
-	dies     bool      // for another reason, at the next question
-	stays    bool      // does not start again
-	linger   time.Duration
+	unwired  bool          // something else feeds it
+	dies     bool          // for another reason, at the next question
+	stays    bool          // does not start again
+	read     bool          // off was read back
+	lingers  int           // questions that it answers after off was read back
+	answered clock.Instant // the last of these
 	commands []string
 }
 
@@ -33,7 +34,7 @@ func (h *host) turn(op string, on bool) (powerctl.Result, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := powerctl.Result{Commanded: clock.Now(), Acknowledged: clock.Now()}
-	h.on, h.at, h.commands = on, time.Now(), append(h.commands, op)
+	h.on, h.commands = on, append(h.commands, op)
 	return r, nil
 }
 func (h *host) Off(context.Context) (powerctl.Result, error) { return h.turn("off", false) }
@@ -46,13 +47,21 @@ func (h *host) State(context.Context) (powerctl.Result, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := map[bool]powerctl.State{true: powerctl.On, false: powerctl.Off}[h.on]
+	h.read = h.read || !h.on
 	return powerctl.Result{State: s, Observed: clock.Now()}, nil
 }
 
 func (h *host) ask(context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	powered := h.on || time.Since(h.at) < h.linger
+	powered := h.on
+	if !h.on && h.lingers > 0 {
+		powered = true
+		if h.read {
+			h.lingers--
+			h.answered = clock.Now()
+		}
+	}
 	if h.stays && len(h.commands) > 0 {
 		powered = false
 	}
@@ -202,17 +211,22 @@ func TestInterruptLeavesPowerOn(t *testing.T) {
 }
 
 func TestCalibrationSeesALateHost(t *testing.T) {
-	h := &host{on: true, linger: 60 * time.Millisecond}
 	var cuts []Cut
+	var least time.Duration
 	for range 3 {
+		h := &host{on: true, lingers: 5}
 		cut, err := h.plan().Once(t.Context())
 		require.NoError(t, err)
+		require.GreaterOrEqual(t, cut.FirstSilence, h.answered)
+		if d := h.answered.Sub(cut.Result.Commanded); least == 0 || d < least {
+			least = d
+		}
 		cuts = append(cuts, cut)
 	}
 	c := Calibrate(cuts)
 	assert.Equal(t, 3, c.Cuts)
 	assert.Equal(t, 3, c.Late, "it answered on after off was read back")
-	assert.GreaterOrEqual(t, c.Dark.Least, h.linger)
+	assert.GreaterOrEqual(t, c.Dark.Least, least)
 	assert.LessOrEqual(t, c.Off.Most, c.Dark.Least)
 	assert.LessOrEqual(t, c.Dark.Least, c.Dark.Median)
 	assert.LessOrEqual(t, c.Dark.Median, c.Dark.Most)
