@@ -94,6 +94,7 @@ func database(ctx context.Context, w *layers.Walker, db *databases.Report, elsew
 		below.Facts = append([]hostcheck.Fact{{Key: "holds", Value: f.What, From: f.From}}, below.Facts...)
 		n.Below = append(n.Below, below)
 	}
+	onStack(n, db)
 	return n
 }
 

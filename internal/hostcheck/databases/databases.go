@@ -44,6 +44,8 @@ type Folder struct {
 	Path string `json:"path"` // absolute, as the database says it; links are not resolved
 	What string `json:"what"` // what lives there: data, redo log, binary log …
 	From string `json:"from"` // the setting that says so
+	// Pages: files are there whose pages are written over in place.
+	Pages bool `json:"pages,omitempty"`
 }
 
 // Report is what one database says of itself.
@@ -56,6 +58,16 @@ type Report struct {
 	Findings []hostcheck.Finding `json:"findings,omitempty"` // none of them is OK
 	// Folders has each path once, the data first; none where the database does not say.
 	Folders []Folder `json:"folders,omitempty"`
+	// What follows is judged by whoever knows the layers below the folders.
+
+	// Log is the path of the folder with the log from which a crash is recovered.
+	Log string `json:"log,omitempty"`
+	// Unflushed is the setting with which no flush is sent for the files with Pages; empty: they are flushed.
+	Unflushed string `json:"unflushed,omitempty"`
+	// TornPage is the code of a finding that a page torn in a power cut cannot be repaired, and PageSize the bytes
+	// of a page, 0 where that is not known: a filesystem that writes pages whole tears none.
+	TornPage string `json:"torn_page,omitempty"`
+	PageSize int    `json:"page_size,omitempty"`
 }
 
 // Level is the worst of the findings.
@@ -104,7 +116,17 @@ func (r *Report) Folder(p, what, from string) {
 	if !path.IsAbs(p) || slices.ContainsFunc(r.Folders, func(f Folder) bool { return f.Path == p }) {
 		return
 	}
-	r.Folders = append(r.Folders, Folder{p, what, from})
+	r.Folders = append(r.Folders, Folder{Path: p, What: what, From: from})
+}
+
+// PagesIn adds a folder with files whose pages are written over in place.
+func (r *Report) PagesIn(p, what, from string) {
+	r.Folder(p, what, from)
+	for i := range r.Folders {
+		if r.Folders[i].Path == path.Clean(p) {
+			r.Folders[i].Pages = true
+		}
+	}
 }
 
 // Quote makes a value of a database fit for a sentence: plain words stay as they are, what has anything else

@@ -24,7 +24,7 @@ func TestReport(t *testing.T) {
 	for _, p := range []string{"/data/", "/data", "", "./", "relative", "/data/../log"} {
 		r.Folder(p, "x", "y")
 	}
-	assert.Equal(t, []Folder{{"/data", "x", "y"}, {"/log", "x", "y"}}, r.Folders, "each once, absolute ones only")
+	assert.Equal(t, []Folder{{Path: "/data", What: "x", From: "y"}, {Path: "/log", What: "x", From: "y"}}, r.Folders, "each once, absolute ones only")
 	r.Fact("a", "", "z")
 	assert.Empty(t, r.Facts)
 }

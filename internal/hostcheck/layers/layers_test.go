@@ -181,6 +181,7 @@ func bcache() *fake {
 func zfs(sync string) *fake {
 	f := newFake().mount("0:45", "/data", "zfs tank/db rw")
 	f.commands["zfs get -H -o value sync tank/db"] = hostcheck.Output{Stdout: []byte(sync + "\n")}
+	f.commands["zfs get -H -p -o value recordsize tank/db"] = hostcheck.Output{Stdout: []byte("131072\n")}
 	return f.file("/sys/module/zfs/parameters/zfs_nocacheflush", "0\n")
 }
 

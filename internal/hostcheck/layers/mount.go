@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"plugpull/internal/hostcheck"
@@ -181,5 +182,19 @@ func (w *Walker) pool(ctx context.Context, n *hostcheck.Node, m *mountPoint) {
 			"ZFS dataset %s has sync=disabled: fsync does nothing and the last seconds of commits are lost; zfs set sync=standard %s", m.source, m.source)
 	default:
 		n.Cache.Flushes, n.Cache.Why = hostcheck.NotKnown, "the output of "+from+" was not understood"
+	}
+	w.recordSize(ctx, n, m.source)
+}
+
+// RecordSize is the key of a fact of a ZFS mount: the bytes that it writes as a whole or not at all, for files that
+// were made since it was set so (zfsprops(7)).
+const RecordSize = "recordsize"
+
+func (w *Walker) recordSize(ctx context.Context, n *hostcheck.Node, dataset string) {
+	args := []string{"get", "-H", "-p", "-o", "value", RecordSize, dataset}
+	out, err := w.r.Run(ctx, "zfs", args...)
+	value := strings.TrimSpace(string(out.Stdout))
+	if size, bad := strconv.ParseUint(value, 10, 32); err == nil && out.Code == 0 && bad == nil && size >= 512 {
+		fact(n, RecordSize, value, hostcheck.CommandLine("zfs", args...))
 	}
 }

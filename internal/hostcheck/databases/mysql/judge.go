@@ -94,20 +94,23 @@ func folders(r *databases.Report, vars map[string]string) {
 		}
 		return path.Join(data, p)
 	}
-	r.Folder(data, "data", "datadir")
+	r.PagesIn(data, "data", "datadir")
 	home := at(vars["innodb_data_home_dir"])
-	r.Folder(home, "InnoDB's system tablespace", "innodb_data_home_dir")
+	r.PagesIn(home, "InnoDB's system tablespace", "innodb_data_home_dir")
 	for file := range strings.SplitSeq(vars["innodb_data_file_path"], ";") {
 		if name, _, _ := strings.Cut(file, ":"); path.IsAbs(name) && home == "" {
-			r.Folder(path.Dir(name), "InnoDB's system tablespace", "innodb_data_file_path")
+			r.PagesIn(path.Dir(name), "InnoDB's system tablespace", "innodb_data_file_path")
 		}
 	}
 	redo := at(vars["innodb_log_group_home_dir"])
 	r.Folder(redo, "redo log", "innodb_log_group_home_dir")
+	r.Log = redo
+	r.PageSize, _ = strconv.Atoi(vars["innodb_page_size"]) // 0 where it is not shown
 	if v, ok := parseVersion(vars["version"]); ok && !mydb.IsMariaDB(vars) && !v.before(version{8, 0, 30}) && redo != "" {
 		r.Folder(path.Join(redo, "#innodb_redo"), "redo log", "innodb_log_group_home_dir")
 	}
-	for _, f := range [][2]string{{"innodb_undo_directory", "undo log"}, {"innodb_doublewrite_dir", "doublewrite buffer"}, {"binlog_directory", "binary log"},
+	r.PagesIn(at(vars["innodb_undo_directory"]), "undo log", "innodb_undo_directory")
+	for _, f := range [][2]string{{"innodb_doublewrite_dir", "doublewrite buffer"}, {"binlog_directory", "binary log"},
 		{"aria_log_dir_path", "Aria's log, which holds the users and their rights"}, {"rocksdb_datadir", "RocksDB"}, {"rocksdb_wal_dir", "RocksDB's log"}} {
 		r.Folder(at(vars[f[0]]), f[1], f[0])
 	}

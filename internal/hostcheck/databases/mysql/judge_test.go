@@ -235,11 +235,39 @@ func TestFolders(t *testing.T) {
 	read := server("MySQL 8.0")
 	maps.Copy(read.vars, map[string]string{"innodb_log_group_home_dir": "/fast/redo", "innodb_undo_directory": "undo", "innodb_doublewrite_dir": "/dw/",
 		"innodb_data_file_path": "/raw/ibdata1:12M;ibdata2:12M:autoextend", "relay_log_basename": "/relay/r"})
-	var paths []string
-	for _, f := range judge(read).Folders {
+	var paths, pages []string
+	r := judge(read)
+	for _, f := range r.Folders {
 		paths = append(paths, f.Path)
+		if f.Pages {
+			pages = append(pages, f.Path)
+		}
 	}
+	assert.Equal(t, "/fast/redo", r.Log)
+	assert.Equal(t, []string{"/var/lib/mysql", "/raw", "/var/lib/mysql/undo"}, pages)
 	assert.Equal(t, []string{"/var/lib/mysql", "/raw", "/fast/redo", "/fast/redo/#innodb_redo", "/var/lib/mysql/undo", "/dw", "/var/log/mysql", "/relay"}, paths)
+}
+
+// What the layers below decide is left to who knows them.
+func TestLeftToTheLayers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change            func(*reading)
+		unflushed, tornBy string
+	}{
+		"data not flushed":            {set("innodb_flush_method", "O_DIRECT_NO_FSYNC"), "innodb_flush_method=O_DIRECT_NO_FSYNC", ""},
+		"data not flushed, MariaDB's": {set("innodb_doublewrite", "fast"), "innodb_doublewrite=fast", ""},
+		"pages may be torn":           {set("innodb_doublewrite", "OFF"), "", "mysql_innodb_doublewrite"},
+		"nothing of it":               {set("innodb_page_size", "16384"), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			read := server("MariaDB 11.8")
+			set("innodb_page_size", "16384")(read)
+			tt.change(read)
+			r := judge(read)
+			assert.Equal(t, []string{tt.unflushed, tt.tornBy}, []string{r.Unflushed, r.TornPage})
+			assert.Equal(t, 16384, r.PageSize)
+		})
+	}
 }
 
 func TestSeesAllTables(t *testing.T) {

@@ -49,7 +49,7 @@ func TestRealServer(t *testing.T) {
 	require.Equal(t, clean, codes(r), "the clean twin")
 	assert.Equal(t, databases.MariaDB, r.Kind)
 	assert.NotContains(t, r.Where, "pw")
-	assert.Equal(t, []databases.Folder{{Path: s.Datadir(), What: "data", From: "datadir"}}, r.Folders)
+	assert.Equal(t, []databases.Folder{{Path: s.Datadir(), What: "data", From: "datadir", Pages: true}}, r.Folders)
 	row := settingOf(t, r, "tables in Aria with TRANSACTIONAL=1")
 	assert.Equal(t, "shop.log", row.Where)
 	assert.Equal(t, "1", settingOf(t, r, "sync_binlog").Value)

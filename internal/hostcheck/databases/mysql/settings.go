@@ -117,6 +117,7 @@ func (j *judging) rules(d detail) {
 			if bad {
 				d = refine(d, v)
 				s.Level, s.Risk = d.level, s.Risk+d.note
+				j.dependsOnStack(d)
 				break
 			}
 		}
@@ -134,6 +135,16 @@ func (j *judging) rules(d detail) {
 		s.Risk += fmt.Sprintf("; a Galera cluster (of %s nodes now) gets such commits back from its other nodes only while one of them keeps its power", databases.Quote(w))
 	}
 	j.r.Judge(d.code, s)
+}
+
+// dependsOnStack says what of a bad value the layers below decide.
+func (j *judging) dependsOnStack(d detail) {
+	switch d.code {
+	case "mysql_innodb_flush_method_no_fsync", "mysql_innodb_doublewrite_fast":
+		j.r.Unflushed = d.name + "=" + j.read.vars[d.name]
+	case "mysql_innodb_doublewrite":
+		j.r.TornPage = d.code
+	}
 }
 
 // redoLog judges a status that MySQL has since 8.0.21.

@@ -47,7 +47,7 @@ func TestRealServer(t *testing.T) {
 	require.Empty(t, r.Findings, "the clean twin")
 	assert.Equal(t, databases.Postgres, r.Kind)
 	assert.NotContains(t, r.Where, "pw")
-	assert.Equal(t, []databases.Folder{{Path: s.data(), What: "data", From: "data_directory"}, {Path: filepath.Join(s.data(), "pg_wal"), What: "WAL, often a link", From: "data_directory"}}, r.Folders)
+	assert.Equal(t, []databases.Folder{{Path: s.data(), What: "data", From: "data_directory", Pages: true}, {Path: filepath.Join(s.data(), "pg_wal"), What: "WAL, often a link", From: "data_directory"}}, r.Folders)
 	assert.Contains(t, r.Facts, hostcheck.Fact{Key: "pg_is_in_recovery", Value: "false", From: "pg_is_in_recovery()"})
 
 	t.Run("settings", func(t *testing.T) { plantSettings(t, s, low) })
@@ -129,7 +129,7 @@ func plantTables(t *testing.T, s *server, low DSN) {
 	r := check(t, low)
 	require.Equal(t, levels{"postgres_unlogged_tables": hostcheck.Warning}, codes(r))
 	assert.Contains(t, r.Findings[0].Text, "database shop has UNLOGGED tables (public.cart)")
-	assert.Contains(t, r.Folders, databases.Folder{Path: space, What: "tablespace fast", From: "pg_tablespace_location"})
+	assert.Contains(t, r.Folders, databases.Folder{Path: space, What: "tablespace fast", From: "pg_tablespace_location", Pages: true})
 
 	s.do(t, "shop", "REVOKE CONNECT ON DATABASE shop FROM PUBLIC")
 	r = check(t, low)

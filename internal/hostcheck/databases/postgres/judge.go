@@ -52,7 +52,7 @@ func rules() []rule {
 }
 
 // others are settings that are read beside those with a rule.
-var others = []string{"wal_writer_delay", "commit_delay", "data_directory", "server_version_num", "synchronous_standby_names", "recovery_init_sync_method"}
+var others = []string{"wal_writer_delay", "commit_delay", "data_directory", "server_version_num", "synchronous_standby_names", "recovery_init_sync_method", "block_size"}
 
 func quotedNames() string {
 	var all []string
@@ -149,15 +149,16 @@ func folders(r *databases.Report, read *reading) {
 	if data == "" {
 		r.Find(hostcheck.Unknown, "postgres_folders_not_known", "the server does not tell this login where its data is; GRANT pg_read_all_settings to it shows it")
 	} else {
-		r.Folder(data, "data", "data_directory")
-		r.Folder(path.Join(data, "pg_wal"), "WAL, often a link", "data_directory")
+		r.PagesIn(data, "data", "data_directory")
+		r.Log = path.Join(data, "pg_wal")
+		r.Folder(r.Log, "WAL, often a link", "data_directory")
 	}
 	for _, name := range slices.Sorted(maps.Keys(read.tablespaces)) {
 		p := read.tablespaces[name]
 		if !path.IsAbs(p) && data != "" {
 			p = path.Join(data, p)
 		}
-		r.Folder(p, "tablespace "+databases.Quote(name), "pg_tablespace_location")
+		r.PagesIn(p, "tablespace "+databases.Quote(name), "pg_tablespace_location")
 	}
 }
 
@@ -182,6 +183,10 @@ func judgeSetting(r *databases.Report, read *reading, rule rule) {
 	}
 	if rule.name == "synchronous_commit" && row.Level != hostcheck.Unknown {
 		row.Risk += ", which may be up to " + window(read.settings["wal_writer_delay"]) + " later; a session may turn it off for itself, which no other session sees"
+	}
+	if rule.name == "full_page_writes" && row.Level == hostcheck.Critical {
+		r.TornPage = code
+		r.PageSize, _ = strconv.Atoi(read.settings["block_size"].value) // 0 where it is not shown
 	}
 	r.Judge(code, row)
 	if s.pending && rule.bad != nil {

@@ -27,6 +27,18 @@ func recorded(major int) *reading {
 	return r
 }
 
+// Whether a page can be torn, the layers below decide.
+func TestPagesLeftToTheLayers(t *testing.T) {
+	read := recorded(16)
+	read.settings["block_size"] = setting{name: "block_size", value: "8192"}
+	assert.Empty(t, judge(read).TornPage)
+	read.change("full_page_writes", func(s *setting) { s.value = "off" })
+	r := judge(read)
+	assert.Equal(t, "postgres_full_page_writes", r.TornPage)
+	assert.Equal(t, 8192, r.PageSize)
+	assert.Equal(t, "/pg/pg_wal", r.Log)
+}
+
 func (r *reading) change(name string, f func(*setting)) {
 	s := r.settings[name]
 	f(&s)
