@@ -15,6 +15,7 @@ type sight struct {
 	answer  clock.Instant // the last one before the silence, or the last so far
 	silence clock.Instant // the first question of the silence, zero while somebody answers
 	gaveUp  clock.Instant // when the first question of the silence was given up
+	second  clock.Instant // the second question of the silence, asked after that
 	missed  int           // questions in a row that nobody answered
 	back    clock.Instant // the first answer after the host was dark
 	err     error         // of the witness itself
@@ -62,8 +63,11 @@ func (w *watcher) note(asked clock.Instant, err error) bool {
 	case err == nil:
 		s.answer, s.silence, s.missed = clock.Now(), 0, 0
 	case s.back == 0:
-		if s.missed++; s.missed == 1 {
+		switch s.missed++; s.missed {
+		case 1:
 			s.silence, s.gaveUp = asked, clock.Now()
+		case 2:
+			s.second = asked
 		}
 	}
 	return true

@@ -118,8 +118,11 @@ func (p *Plan) Once(ctx context.Context) (Cut, error) {
 // back switches on again and waits for the host's answer, which must not have come before.
 func (p *Plan) back(ctx context.Context, w *watcher, cut *Cut) error {
 	before := w.sight()
-	// A question that was on its way when the power went is as good as one at that instant.
-	cut.LastAnswer, cut.FirstSilence = before.answer, max(before.silence, cut.Result.Commanded)
+	cut.LastAnswer, cut.FirstSilence = before.answer, before.silence
+	if before.silence < cut.Result.Commanded {
+		// It was on its way when the power went, and so says only that this was before it was given up.
+		cut.FirstSilence = before.second
+	}
 	on, err := powerctl.SwitchOn(context.WithoutCancel(ctx), p.Outlet, p.Policy)
 	if err != nil && !errors.Is(err, powerctl.ErrNoReadBack) {
 		return fmt.Errorf("switch on: %w", err)

@@ -210,6 +210,40 @@ func TestInterruptLeavesPowerOn(t *testing.T) {
 	require.Equal(t, []string{"off", "on"}, h.commands)
 }
 
+// whileAsked takes off while a question is on its way.
+type whileAsked struct {
+	*host
+	asked, off chan struct{}
+}
+
+func (w *whileAsked) Off(ctx context.Context) (powerctl.Result, error) {
+	<-w.asked
+	defer close(w.off)
+	return w.host.Off(ctx)
+}
+
+// A question that was on its way when the power went does not date the darkness to before the command.
+func TestQuestionOnItsWay(t *testing.T) {
+	h := &whileAsked{&host{on: true}, make(chan struct{}), make(chan struct{})}
+	p := h.plan()
+	p.Outlet = h
+	questions := 0
+	p.Witness.probe = func(ctx context.Context) error {
+		if questions++; questions == 2 { // the first is before the cut
+			close(h.asked)
+			<-h.off
+			return errors.New("silence")
+		}
+		return h.ask(ctx)
+	}
+	cut, err := p.Once(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, cut.FirstSilence, cut.Result.Commanded)
+	c := Calibrate([]Cut{cut})
+	require.Positive(t, c.Dark.Least)
+	require.Positive(t, c.Resolution)
+}
+
 func TestCalibrationSeesALateHost(t *testing.T) {
 	var cuts []Cut
 	var least time.Duration
