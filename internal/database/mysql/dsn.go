@@ -1,17 +1,19 @@
 package mysql
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"plugpull/internal/dsnurl"
 )
 
 // DSN says where a server is and how to log in. The zero value is not valid;
@@ -55,66 +57,23 @@ func ParseDSN(s string) (DSN, error) {
 }
 
 func parseDSN(s string) (DSN, error) {
-	rest, ok := strings.CutPrefix(s, "mysql://")
-	// More than one @, or one behind the host, is a password that was not
-	// encoded: nothing of such a text may be quoted, so it is not looked at.
-	authority := rest[:strings.IndexAny(rest+"/", "/?#")]
-	if !ok || strings.Count(rest, "@") > 1 || strings.Count(rest, "@") != strings.Count(authority, "@") {
+	u, err := dsnurl.Parse(s, "mysql")
+	switch {
+	case errors.Is(err, dsnurl.ErrForm):
 		return DSN{}, errDSNForm
-	}
-	u, err := url.Parse(s)
-	if err != nil || u.Opaque != "" || u.Fragment != "" || strings.HasSuffix(s, "#") {
-		return DSN{}, errDSNForm // err quotes the text
-	}
-	d := DSN{Host: u.Hostname(), Port: DefaultPort, ConnectTimeout: DefaultConnectTimeout}
-	if u.User == nil || u.User.Username() == "" {
-		return DSN{}, errors.New("the user is missing")
-	}
-	d.User = u.User.Username()
-	if p, ok := u.User.Password(); ok {
-		d.SetPassword(p)
-	}
-	if !validHost(d.Host, strings.HasPrefix(u.Host, "[")) {
-		return DSN{}, errors.New("the host must be a name, an IPv4 address or an IPv6 address in brackets")
-	}
-	if p := u.Port(); p != "" {
-		n, err := strconv.ParseUint(p, 10, 16)
-		if err != nil || n == 0 {
-			return DSN{}, errors.New("the port must be 1 to 65535")
-		}
-		d.Port = uint16(n)
-	} else if strings.HasSuffix(u.Host, ":") {
-		return DSN{}, errors.New("the port is empty")
-	}
-	if d.Schema = strings.TrimPrefix(u.Path, "/"); d.Schema == "" {
-		d.Schema = DefaultSchema
-	}
-	if err := d.params(u.RawQuery); err != nil {
+	case err != nil:
 		return DSN{}, err
 	}
-	return d, d.validate(u.Port() != "")
-}
-
-func (d *DSN) params(raw string) error {
-	q, err := url.ParseQuery(raw)
-	if err != nil {
-		return errDSNForm
-	}
+	d := DSN{User: u.User, Host: u.Host, Port: cmp.Or(u.Port, DefaultPort), Schema: cmp.Or(u.Path, DefaultSchema),
+		ConnectTimeout: DefaultConnectTimeout, password: u.Password}
 	var errs []error
-	names := make([]string, 0, len(q))
-	for name := range q {
-		names = append(names, name)
+	for _, p := range u.Params {
+		errs = append(errs, d.param(p.Name, p.Value))
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		v := q[name]
-		if len(v) > 1 {
-			errs = append(errs, fmt.Errorf("parameter %q is given %d times", name, len(v)))
-			continue
-		}
-		errs = append(errs, d.param(name, v[0]))
+	if err := errors.Join(errs...); err != nil {
+		return DSN{}, err
 	}
-	return errors.Join(errs...)
+	return d, d.validate(u.Port != 0)
 }
 
 func (d *DSN) param(name, value string) error {
@@ -174,20 +133,6 @@ func (d *DSN) validate(portGiven bool) error {
 	// Not quoted: with a missing @ it can be a part of a password.
 	add(!validSchema(d.Schema), "the schema must be 1 to 64 of A–Z a–z 0–9 _ $ - and no system schema")
 	return errors.Join(errs...)
-}
-
-// validHost accepts the empty host, which a socket needs.
-func validHost(host string, bracketed bool) bool {
-	if bracketed {
-		a, err := netip.ParseAddr(host)
-		return err == nil && a.Is6()
-	}
-	for _, c := range []byte(host) {
-		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '.' || c == '-' || c == '_') {
-			return false
-		}
-	}
-	return true
 }
 
 func validSchema(s string) bool {

@@ -1,11 +1,11 @@
 package postgres
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"plugpull/internal/dsnurl"
 )
 
 // DSN says where a server is and how to log in. The zero value is not valid; use ParseDSN. No way of printing
@@ -55,44 +57,20 @@ func ParseDSN(s string) (DSN, error) {
 }
 
 func parse(s string) (DSN, error) {
-	rest, ok := strings.CutPrefix(s, "postgres://")
-	if !ok {
-		rest, ok = strings.CutPrefix(s, "postgresql://")
-	}
-	// More than one @, or one behind the host, is a password that was not encoded: nothing of such a text
-	// may be quoted, so it is not looked at.
-	authority := rest[:strings.IndexAny(rest+"/", "/?#")]
-	if !ok || strings.Count(rest, "@") > 1 || strings.Count(rest, "@") != strings.Count(authority, "@") {
+	u, err := dsnurl.Parse(s, "postgres", "postgresql")
+	switch {
+	case errors.Is(err, dsnurl.ErrForm):
 		return DSN{}, errForm
+	case err != nil:
+		return DSN{}, err
 	}
-	u, err := url.Parse(s)
-	if err != nil || u.Opaque != "" || u.Fragment != "" || strings.HasSuffix(s, "#") {
-		return DSN{}, errForm // err quotes the text
+	d := DSN{User: u.User, Host: u.Host, Port: cmp.Or(u.Port, DefaultPort), Database: cmp.Or(u.Path, DefaultDatabase),
+		Timeout: DefaultTimeout, password: u.Password}
+	var errs []error
+	for _, p := range u.Params {
+		errs = append(errs, d.param(p.Name, p.Value))
 	}
-	d := DSN{Host: u.Hostname(), Port: DefaultPort, Timeout: DefaultTimeout, Database: strings.TrimPrefix(u.Path, "/")}
-	if u.User == nil || u.User.Username() == "" {
-		return DSN{}, errors.New("the user is missing")
-	}
-	d.User = u.User.Username()
-	if p, ok := u.User.Password(); ok {
-		d.SetPassword(p)
-	}
-	if d.Database == "" {
-		d.Database = DefaultDatabase
-	}
-	if p := u.Port(); p != "" {
-		n, err := strconv.ParseUint(p, 10, 16)
-		if err != nil || n == 0 {
-			return DSN{}, errors.New("the port must be 1 to 65535")
-		}
-		d.Port = uint16(n)
-	} else if strings.HasSuffix(u.Host, ":") {
-		return DSN{}, errors.New("the port is empty")
-	}
-	if !validHost(d.Host, strings.HasPrefix(u.Host, "[")) {
-		return DSN{}, errors.New("the host must be a name, an IPv4 address or an IPv6 address in brackets")
-	}
-	if err := d.params(u.RawQuery); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return DSN{}, err
 	}
 	if d.Host == "" {
@@ -102,23 +80,6 @@ func parse(s string) (DSN, error) {
 		return DSN{}, errors.New("the user or the database has a character that none can have")
 	}
 	return d, nil
-}
-
-func (d *DSN) params(raw string) error {
-	q, err := url.ParseQuery(raw)
-	if err != nil {
-		return errForm
-	}
-	var errs []error
-	for name, v := range q {
-		switch {
-		case len(v) > 1:
-			errs = append(errs, fmt.Errorf("parameter %q is given %d times", name, len(v)))
-		default:
-			errs = append(errs, d.param(name, v[0]))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func (d *DSN) param(name, value string) error {
@@ -152,20 +113,6 @@ func (d *DSN) param(name, value string) error {
 		return fmt.Errorf("unknown parameter %q: known are host, connect_timeout, sslmode, sslrootcert, sslcert, sslkey", name)
 	}
 	return nil
-}
-
-// validHost accepts the empty host, which a socket needs.
-func validHost(host string, bracketed bool) bool {
-	if bracketed {
-		a, err := netip.ParseAddr(host)
-		return err == nil && a.Is6()
-	}
-	for _, c := range []byte(host) {
-		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '.' || c == '-' || c == '_') {
-			return false
-		}
-	}
-	return true
 }
 
 // HasPassword reports whether a password is set, also an empty one.
