@@ -14,6 +14,7 @@ import (
 
 	"plugpull/internal/hostcheck"
 	"plugpull/internal/hostcheck/databases"
+	"plugpull/internal/hostcheck/drive"
 	"plugpull/internal/hostcheck/layers"
 	"plugpull/internal/hostcheck/raid"
 )
@@ -107,12 +108,19 @@ func (res *Result) controllers(ctx context.Context, r hostcheck.Runner, ask Ask,
 	list, findings := raid.Collect(ctx, r)
 	var loose []*hostcheck.Node
 	for _, c := range list {
+		answers := members(ctx, r, c, disks)
+		ask.Raid.Member = func(d raid.Disk) hostcheck.Cache {
+			if a := answers[d.ID]; a != nil {
+				return hostcheck.Cache{Volatile: a.WriteCache, Protected: a.Protection}
+			}
+			return hostcheck.Cache{}
+		}
 		j := raid.Judge(c, ask.Raid)
 		res.remember(c)
 		top := &hostcheck.Node{Kind: "controller", Name: c.Name(), Findings: j.Findings, Perf: j.Perf,
 			Cache: hostcheck.Cache{Volatile: hostcheck.No, Flushes: hostcheck.Yes}, Facts: facts(c)}
 		for i, v := range c.Volumes {
-			top.Below = append(top.Below, volume(c, v, j.Volumes[i]))
+			top.Below = append(top.Below, volume(c, v, j.Volumes[i], answers))
 		}
 		if !attach(disks, c, top) {
 			loose = append(loose, top)
@@ -146,19 +154,17 @@ func facts(c raid.Controller) []hostcheck.Fact {
 }
 
 // volume is a logical drive over its members.
-func volume(c raid.Controller, v raid.Volume, j raid.VolumeJudgement) *hostcheck.Node {
+func volume(c raid.Controller, v raid.Volume, j raid.VolumeJudgement, answers map[string]*drive.Drive) *hostcheck.Node {
 	members := &hostcheck.Node{Kind: "drives", Name: fmt.Sprintf("of %s (%s)", v.Label(), strings.Join(v.Members, ", ")), Cache: j.Members}
+	show(members, v, answers)
 	return &hostcheck.Node{Kind: "volume", Name: v.Label(), Findings: j.Findings, Cache: j.Cache, Below: []*hostcheck.Node{members},
 		Facts: []hostcheck.Fact{{Key: "write policy", Value: fmt.Sprintf("%s now, %s asked for", v.CurrentPolicy, v.DefaultPolicy), From: c.Tool},
 			{Key: "level", Value: v.Level, From: c.Tool}}}
 }
 
 // vendors are words in the model or vendor of a disk that is a controller's volume (SCSI INQUIRY, as the
-// vendors' drivers show it in /sys/block/X/device).
+// vendors' drivers show it in /sys/block/X/device), for where the driver could not be read.
 var vendors = []string{"perc", "megaraid", "avago", "lsi", "broadcom", "logical volume", "smart array", "adaptec", "aacraid", "asr", "serveraid", "raid", "mr9"}
-
-// drivers are the kernel's for controllers that have tools of their own.
-var drivers = []string{"megaraid_sas", "megaraid_mbox", "aacraid", "smartpqi", "hpsa", "cciss"}
 
 // raidDisks are the disks in the tree that look like volumes of a controller.
 func (res *Result) raidDisks() []*hostcheck.Node {
@@ -166,7 +172,7 @@ func (res *Result) raidDisks() []*hostcheck.Node {
 	seen := map[*hostcheck.Node]bool{}
 	for _, top := range res.Tops {
 		top.Walk(func(n *hostcheck.Node) {
-			if n.Kind != "disk" || seen[n] || !slices.ContainsFunc(n.Facts, isRaid) {
+			if n.Kind != "disk" || seen[n] || !isRaid(n) {
 				return
 			}
 			seen[n] = true
@@ -176,10 +182,25 @@ func (res *Result) raidDisks() []*hostcheck.Node {
 	return all
 }
 
-func isRaid(f hostcheck.Fact) bool {
-	if f.Key == "driver" {
-		return slices.Contains(drivers, f.Value)
+// isRaid takes what the walk found out, or else the disk's name for itself.
+func isRaid(n *hostcheck.Node) bool {
+	if known := value(n, layers.RaidVolume); known != "" {
+		return known == hostcheck.Yes.String()
 	}
+	return slices.ContainsFunc(n.Facts, namesRaid)
+}
+
+// value is a fact's, "" where there is none.
+func value(n *hostcheck.Node, key string) string {
+	for _, f := range n.Facts {
+		if f.Key == key {
+			return f.Value
+		}
+	}
+	return ""
+}
+
+func namesRaid(f hostcheck.Fact) bool {
 	if f.Key != "model" && f.Key != "vendor" {
 		return false
 	}
@@ -201,10 +222,8 @@ func attach(disks []*hostcheck.Node, c raid.Controller, top *hostcheck.Node) boo
 	done := false
 	for _, d := range disks {
 		var mine []*hostcheck.Node
-		for i, v := range c.Volumes {
-			if v.Device == "" || strings.TrimPrefix(v.Device, "/dev/") == strings.TrimPrefix(d.Name, "/dev/") {
-				mine = append(mine, top.Below[i])
-			}
+		for _, i := range volumesOf(d, c) {
+			mine = append(mine, top.Below[i])
 		}
 		if len(mine) == 0 || attached(d) {
 			continue
@@ -218,6 +237,16 @@ func attach(disks []*hostcheck.Node, c raid.Controller, top *hostcheck.Node) boo
 		d.Findings = slices.DeleteFunc(d.Findings, func(f hostcheck.Finding) bool { return f.Level == hostcheck.Unknown })
 	}
 	return done
+}
+
+// volumesOf are the volumes of a controller that a disk may be.
+func volumesOf(d *hostcheck.Node, c raid.Controller) (all []int) {
+	for i, v := range c.Volumes {
+		if v.Device == "" || strings.TrimPrefix(v.Device, "/dev/") == strings.TrimPrefix(d.Name, "/dev/") {
+			all = append(all, i)
+		}
+	}
+	return all
 }
 
 // remember keeps the wear of what backs a controller's cache.

@@ -78,11 +78,6 @@ func recordSize(folder *hostcheck.Node) int {
 	if len(folder.Below) != 1 {
 		return 0
 	}
-	for _, f := range folder.Below[0].Facts {
-		if f.Key == layers.RecordSize {
-			n, _ := strconv.Atoi(f.Value) // 0 is no size
-			return n
-		}
-	}
-	return 0
+	n, _ := strconv.Atoi(value(folder.Below[0], layers.RecordSize)) // 0 is no size
+	return n
 }

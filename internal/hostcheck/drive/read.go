@@ -14,12 +14,14 @@ type reader struct {
 	ctx context.Context
 	r   hostcheck.Runner
 	d   *Drive
+	// behind is smartctl's -d for a drive behind a controller, with whose device the drive is asked for.
+	behind string
 }
 
 // Read asks the host for one of its drives, by the kernel's name ("sda", "nvme0n1"). What cannot be read is
 // not known, and d.Problems says why. It blocks until the host has answered or ctx is done.
 func Read(ctx context.Context, r hostcheck.Runner, device string) *Drive {
-	rd := &reader{ctx, r, &Drive{Device: device}}
+	rd := &reader{ctx: ctx, r: r, d: &Drive{Device: device}}
 	rd.sysfs()
 	rd.smartctl()
 	switch {
@@ -29,10 +31,30 @@ func Read(ctx context.Context, r hostcheck.Runner, device string) *Drive {
 	case rd.d.Protocol == ATA:
 		rd.ask(ParseHdparm, "hdparm", "-W", rd.path())
 	default:
-		rd.ask(ParseSmartctlText, "smartctl", "-g", "wcache", rd.path())
+		rd.ask(ParseSmartctlText, "smartctl", rd.with("-g", "wcache")...)
 		rd.ask(ParseSdparm, "sdparm", "--get=WCE", rd.path())
 	}
 	return rd.d
+}
+
+// ReadBehind asks for a drive that hides behind a RAID controller: device is a volume of the controller, by the
+// kernel's name, and behind what smartctl calls the drive with -d, such as "megaraid,8". Nothing but smartctl is asked.
+// Whether the answer is of the drive that was meant, only its serial number can tell. It blocks like Read.
+func ReadBehind(ctx context.Context, r hostcheck.Runner, device, behind string) *Drive {
+	rd := &reader{ctx: ctx, r: r, d: &Drive{Device: device}, behind: behind}
+	rd.smartctl()
+	if d := rd.d; d.Serial != "" && d.Protocol == SCSI {
+		rd.ask(ParseSmartctlText, "smartctl", rd.with("-g", "wcache")...)
+	}
+	return rd.d
+}
+
+// with are smartctl's arguments for the drive.
+func (rd *reader) with(args ...string) []string {
+	if rd.behind != "" {
+		args = append(args, "-d", rd.behind)
+	}
+	return append(args, rd.path())
 }
 
 // path is the device's file; the kernel writes ! for / in names.
@@ -131,7 +153,7 @@ func (rd *reader) ask(parse func([]byte) hostcheck.Tri, name string, args ...str
 
 func (rd *reader) smartctl() {
 	// Not -x: its logs are long, tell nothing here, and some old drives stumble over them.
-	out, line, ok := rd.run("smartctl", "-j", "-i", "-H", "-A", "-g", "wcache", rd.path())
+	out, line, ok := rd.run("smartctl", rd.with("-j", "-i", "-H", "-A", "-g", "wcache")...)
 	if !ok {
 		return
 	}

@@ -44,6 +44,9 @@ func (w *Walker) disk(ctx context.Context, n *hostcheck.Node, name string) {
 		n.Cache.Why += ": " + reason(err)
 	}
 	sent := n.Cache.Flushes
+	if id.driver != "" && id.err == nil {
+		fact(n, RaidVolume, hostcheck.Is(id.volume() && !id.virtual() && !id.remote()).String(), "")
+	}
 	switch {
 	case id.virtual():
 		n.Cache = provided(n.Cache, "a hypervisor provides it: what it caches, and whether it carries flushes out, is not seen from inside")

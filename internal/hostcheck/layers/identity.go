@@ -27,6 +27,10 @@ func (id identity) remote() bool {
 	return slices.Contains(remoteDrivers, id.driver) || id.transport != "" && id.transport != "pcie" && id.transport != "apple"
 }
 
+// RaidVolume is the key of a disk's fact that says yes where a RAID controller provides it, and no where the driver
+// tells of something else. Without it, that is not known.
+const RaidVolume = "volume of a RAID controller"
+
 // volume: a RAID controller's. A disk that the controller only hands through is none, where that can be told:
 // SATA disks have the vendor ATA, and some drivers say N/A for the RAID level.
 func (id identity) volume() bool {

@@ -16,8 +16,8 @@ type Options struct {
 	MinCapacityPercent float64
 	// AcceptLearn counts a backup in its learn cycle as good.
 	AcceptLearn bool
-	// Member says what is known from elsewhere of a drive behind the controller: its own write cache where
-	// the controller does not tell, and whether that is saved at a power loss. Nil: nothing.
+	// Member says what a drive behind the controller says of itself: its write cache, and whether that is saved
+	// at a power loss. Nil: nothing.
 	Member func(Disk) hostcheck.Cache
 }
 

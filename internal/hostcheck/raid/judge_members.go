@@ -11,7 +11,7 @@ import (
 func (j *judge) members(v Volume) hostcheck.Cache {
 	disks, all := j.disksOf(v)
 	on, off, safe := 0, 0, 0
-	out := hostcheck.Cache{Why: "the drives' own caches, as the controller tells them"}
+	out := hostcheck.Cache{Why: "the drives' own caches, as the controller and they themselves tell them"}
 	for _, d := range disks {
 		cache, saved := j.disk(d)
 		switch {
@@ -25,6 +25,9 @@ func (j *judge) members(v Volume) hostcheck.Cache {
 		}
 		if cache == hostcheck.Yes {
 			on++
+		}
+		if cache == hostcheck.NotKnown && d.WriteCache == hostcheck.Yes {
+			out.Why = "the controller says that the cache of drive " + d.ID + " is on, and the drive that it is off"
 		}
 	}
 	switch n := len(disks); {
@@ -55,7 +58,11 @@ func (j *judge) disk(d Disk) (cache, safe hostcheck.Tri) {
 		return cache, hostcheck.NotKnown
 	}
 	known := j.o.Member(d)
-	if cache == hostcheck.NotKnown {
+	switch {
+	case known.Volatile == hostcheck.NotKnown || known.Volatile == cache:
+	case cache == hostcheck.Yes:
+		cache = hostcheck.NotKnown // the controller says on and the drive off: one of them is wrong
+	default:
 		cache = known.Volatile
 	}
 	return cache, known.Protected
@@ -84,9 +91,9 @@ func (j *judge) memberFindings(list *findings, v Volume, m hostcheck.Cache) {
 		list.add(hostcheck.OK, "raid_members_cache_protected", "%s: its drives save their own write caches when power is lost", v.Label())
 	case m.Volatile == hostcheck.Yes:
 		list.add(hostcheck.Critical, "raid_members_cache_on",
-			"%s: the write caches of its drives are on, which no backup of the controller protects: a power cut can lose acknowledged commits; turn them off, unless the drives have power-loss protection", v.Label())
+			"%s: the write caches of its drives are on, which no backup of the controller protects: a power cut can lose acknowledged commits; turn them off, unless the drives have power-loss protection, which those asked did not show", v.Label())
 	default:
 		list.add(hostcheck.Unknown, "raid_members_cache_unknown",
-			"%s: it cannot be told whether the write caches of its drives are on (%s); set the volume's policy for them to off, or ask each drive with smartctl", v.Label(), m.Why)
+			"%s: it cannot be told whether the write caches of its drives are on (%s); set the volume's policy for them to off, or ask each drive with smartctl -d, as smartctl(8) says for the controller", v.Label(), m.Why)
 	}
 }

@@ -230,6 +230,8 @@ func (a *adapter) diskField(key, value string) {
 	switch key {
 	case "slot number":
 		a.disk.ID += ":" + strings.TrimSpace(value)
+	case "device id":
+		a.disk.DeviceID = strings.TrimSpace(value)
 	case "pd type":
 		a.sata = strings.HasPrefix(squeeze(value), "sata")
 	case "firmware state":

@@ -148,5 +148,8 @@ type Disk struct {
 	Serial     string        `json:"serial,omitempty"`
 	Firmware   string        `json:"firmware,omitempty"`
 	WriteCache hostcheck.Tri `json:"write_cache"` // the drive's own
-	State      string        `json:"state,omitempty"`
+	// DeviceID is the controller's number for the drive ("Device Id" of MegaCli, "DID" of storcli), by which
+	// smartctl -d megaraid asks for it; empty where the tool has none.
+	DeviceID string `json:"device_id,omitempty"`
+	State    string `json:"state,omitempty"`
 }

@@ -193,7 +193,7 @@ func TestFacts(t *testing.T) {
 		assert.Equal(t, "SV00000042", c.Serial)
 		assert.Equal(t, "LSI MegaRAID SAS 9260-8i", c.Model)
 		require.Len(t, c.Disks, 2)
-		assert.Equal(t, Disk{ID: "252:0", Model: "SAMSUNG MZ7WD960HMHP-00003", Serial: "S1E4AAA0000001", Firmware: "DXV8C03Q", WriteCache: hostcheck.No, State: "Online, Spun Up"}, c.Disks[0])
+		assert.Equal(t, Disk{ID: "252:0", Model: "SAMSUNG MZ7WD960HMHP-00003", Serial: "S1E4AAA0000001", Firmware: "DXV8C03Q", WriteCache: hostcheck.No, DeviceID: "10", State: "Online, Spun Up"}, c.Disks[0])
 		assert.Equal(t, "S0M0BBBB", c.Disks[1].Serial, "a SCSI drive's inquiry has other columns")
 		b := c.Backup
 		assert.InDelta(t, 100*1324.0/1500, *b.CapacityPercent, 0.01)
@@ -211,7 +211,7 @@ func TestFacts(t *testing.T) {
 		require.Len(t, c.Volumes, 2)
 		assert.Equal(t, Volume{ID: "1", Name: "vd1", Device: "/dev/sdb", Level: "RAID1", Size: "893.750 GB", DefaultPolicy: WriteBack, CurrentPolicy: WriteBack,
 			PolicyWords: "RWBD", DiskCache: hostcheck.No, Members: []string{"252:2", "252:3"}}, c.Volumes[1])
-		assert.Equal(t, Disk{ID: "252:3", Model: "MICRON 5200", Serial: "2013AAA00003", Firmware: "D1MU020", State: "Onln"}, c.Disks[3])
+		assert.Equal(t, Disk{ID: "252:3", Model: "MICRON 5200", Serial: "2013AAA00003", Firmware: "D1MU020", DeviceID: "13", State: "Onln"}, c.Disks[3])
 	})
 	t.Run("perccli, gauges that do not measure", func(t *testing.T) {
 		b := one(t, "perccli-battery-healthy").Backup

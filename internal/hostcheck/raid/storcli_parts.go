@@ -117,7 +117,7 @@ func (c *storController) diskRow(row object) string {
 		return ""
 	}
 	d := c.disk(id)
-	d.Model, d.State = row.text("Model"), row.text("State")
+	d.Model, d.State, d.DeviceID = row.text("Model"), row.text("State"), row.text("DID")
 	if state := row.text("Status"); state != "" {
 		d.State = state
 	}
