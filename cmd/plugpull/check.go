@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"plugpull/internal/check"
-	"plugpull/internal/database/mysql"
 	"plugpull/internal/hostcheck"
 	"plugpull/internal/hostcheck/databases"
 	mysqlcheck "plugpull/internal/hostcheck/databases/mysql"
@@ -222,19 +221,15 @@ func local(host, socket string) bool {
 }
 
 // logFolders are the folders on this machine that a server's commits wait for, none where they cannot be told.
-func logFolders(ctx context.Context, dsn mysql.DSN) []string {
-	if !local(dsn.Host, dsn.Socket) {
+func logFolders(ctx context.Context, s probedServer) []string {
+	if !s.local {
 		return nil
 	}
-	rep, err := mysqlcheck.Check(ctx, dsn)
+	folders, err := s.logs(ctx)
 	if err != nil {
-		return nil
+		return nil // the probe meets it too, and says so
 	}
-	var all []string
-	for _, f := range rep.Folders {
-		all = append(all, f.Path)
-	}
-	return all
+	return folders
 }
 
 // drives adds what a drive says of itself.

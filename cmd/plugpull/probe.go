@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"plugpull/internal/hostcheck"
+	"plugpull/internal/hostcheck/drive"
 	"plugpull/internal/hostcheck/layers"
 	"plugpull/internal/hostcheck/runner"
 	"plugpull/internal/probe"
@@ -35,7 +35,7 @@ func (a *app) probeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "probe --dsn DSN | --dir DIR",
 		Short: "commit with one client for some seconds: how fast, and what that means",
-		Long: `Commits with one client, on a MySQL or MariaDB server or to a file, and shows the rate, the latencies, and what
+		Long: `Commits with one client, on a MySQL, MariaDB or PostgreSQL server or to a file, and shows the rate, the latencies, and what
 the rate can and cannot mean beside the settings and the flushes that were counted. Some hundreds a second are a
 disk without a cache; thousands are a write cache somewhere, an SSD with capacitors, or settings that never
 flush: the rate alone misleads.
@@ -44,7 +44,8 @@ flush: the rate alone misleads.
 --save keeps the result, and --baseline compares with one: cache off, cache on.
 
 The probe works in a schema (or file) of its own and removes it. The user needs no more than the statement
-that a refusal prints. A server that writes a binary log is refused unless --allow-binlog.
+that a refusal prints. A server that writes a binary log is refused unless --allow-binlog, and so is a PostgreSQL
+database whose logical replication takes every new table.
 
 Exit codes, as monitoring plugins have them: 0 what was seen fits together; 1 and 2 it can lose commits; 3 the
 rate has more than one explanation, or nothing could be measured. A usage error is 3 too, with its reason.`,
@@ -53,11 +54,12 @@ rate has more than one explanation, or nothing could be measured. A usage error 
 	}
 	f.dsn.add(c)
 	fl := c.Flags()
+	fl.Lookup("dsn").Usage = "the server: mysql://USER@HOST[:PORT]/… or postgres://USER@HOST[:PORT]/DATABASE;\nPLUGPULL_DSN, which may hold a password, when not given"
 	fl.StringVar(&f.dir, "dir", "", "probe a file in this folder instead of a server")
 	fl.DurationVar(&f.options.For, "for", probe.DefaultFor, "how long")
 	fl.Uint64Var(&f.options.Commits, "commits", 0, "end after so many commits instead")
-	fl.BoolVar(&f.inServer, "in-server", false, "run the loop in the server too, as a stored procedure (needs CREATE ROUTINE and EXECUTE)")
-	fl.BoolVar(&f.allowBinlog, "allow-binlog", false, "probe a server that writes a binary log: the rows go there, and to every replica")
+	fl.BoolVar(&f.inServer, "in-server", false, "run the loop in the server too, as a stored procedure (MySQL: needs CREATE ROUTINE and EXECUTE)")
+	fl.BoolVar(&f.allowBinlog, "allow-binlog", false, "probe a server that writes a binary log, or a PostgreSQL database with a publication FOR ALL TABLES: the rows go there, and to every replica or subscriber")
 	fl.StringVar(&f.schema, "schema", probe.DefaultSchema, "the schema that is made and removed")
 	fl.StringVar(&f.baseline, "baseline", "", "compare with a result that --save kept")
 	fl.StringVar(&f.save, "save", "", "keep the result in this file, which must not exist")
@@ -143,26 +145,58 @@ func (a *app) measure(ctx context.Context, f *probeFlags) (results []probe.Resul
 		r, ev, err := a.probeOnce(ctx, probe.Folder{Dir: f.dir}, f, []string{f.dir})
 		return []probe.Result{r}, ev, err
 	}
-	dsn, err := f.dsn.parse()
+	server, err := f.server()
 	if err != nil {
 		return nil, e, err
 	}
-	db, err := openTarget(dsn, 10*time.Second)
-	if err != nil {
-		return nil, e, err
-	}
-	folders := logFolders(ctx, dsn)
+	folders := logFolders(ctx, server)
 	for _, inServer := range []bool{false, true} {
 		if inServer && !f.inServer {
 			break
 		}
-		r, ev, err := a.probeOnce(ctx, probe.Server{DB: db, Schema: f.schema, InServer: inServer, AllowBinlog: f.allowBinlog}, f, folders)
+		r, ev, err := a.probeOnce(ctx, server.target(inServer), f, folders)
 		if err != nil {
 			return nil, e, err
 		}
 		results, e = append(results, r), ev
 	}
 	return results, e, nil
+}
+
+// probedServer is a server of any kind.
+type probedServer struct {
+	local  bool // on this machine
+	logs   func(context.Context) ([]string, error)
+	target func(inServer bool) probe.Target
+}
+
+// server finds the DSN and its password.
+func (f *probeFlags) server() (probedServer, error) {
+	text, fromFlag := f.dsn.dsn, true
+	if text == "" {
+		text, fromFlag = os.Getenv("PLUGPULL_DSN"), false
+	}
+	if kind, _, _ := strings.Cut(text, ":"); kind == "postgres" || kind == "postgresql" {
+		dsn, err := postgresDSN(text, fromFlag, f.dsn.passwordFile)
+		p := probe.Postgres{DSN: dsn, Schema: f.schema, AllowLogical: f.allowBinlog}
+		return probedServer{local(p.DSN.Host, ""), p.LogFolders, func(inServer bool) probe.Target {
+			p.InServer = inServer
+			return p
+		}}, err
+	}
+	dsn, err := f.dsn.parse()
+	if err != nil {
+		return probedServer{}, err
+	}
+	db, err := openTarget(dsn, 10*time.Second)
+	if err != nil {
+		return probedServer{}, err
+	}
+	s := probe.Server{DB: db, Schema: f.schema, AllowBinlog: f.allowBinlog}
+	return probedServer{local(dsn.Host, dsn.Socket), s.LogFolders, func(inServer bool) probe.Target {
+		s.InServer = inServer
+		return s
+	}}, nil
 }
 
 // probeOnce probes a target, and counts flushes below the folders that its commits wait for, where these are on
@@ -177,12 +211,8 @@ func (a *app) probeOnce(ctx context.Context, t probe.Target, f *probeFlags, fold
 		o.Tick = func(t probe.Tick) { line.show(fmt.Sprintf("%d commits, %.0f/s", t.Commits, t.Rate)) }
 	}
 	host := runner.Local{}
-	walk := layers.New(host, layers.Options{Drive: drives()})
-	var tops []*hostcheck.Node
-	for _, dir := range folders {
-		tops = append(tops, walk.Folder(ctx, dir))
-	}
-	top := &hostcheck.Node{Kind: hostcheck.Note, Below: tops}
+	all := turning{}
+	top := &hostcheck.Node{Kind: hostcheck.Note, Below: walkFolders(ctx, host, folders, all)}
 	var before, after map[string]layers.Counter
 	o.Around = func(begin bool) { // without the flushes of what the probe makes and removes
 		if begin {
@@ -196,12 +226,34 @@ func (a *app) probeOnce(ctx context.Context, t probe.Target, f *probeFlags, fold
 	if err != nil {
 		return r, e, err
 	}
-	top.Walk(func(n *hostcheck.Node) { addEvidence(&e, n, before, after) })
+	top.Walk(func(n *hostcheck.Node) { addEvidence(&e, n, all, before, after) })
 	return r, e, nil
 }
 
+// turning is how drives turn, by name. Virtual disks and those of other machines are not among them, since there the
+// word is of nobody who knows.
+type turning map[string]turns
+
+type turns struct {
+	rotational hostcheck.Tri
+	rpm        int
+}
+
+// walkFolders walks down from folders to the drives.
+func walkFolders(ctx context.Context, host hostcheck.Runner, folders []string, all turning) (tops []*hostcheck.Node) {
+	walk := layers.New(host, layers.Options{Drive: func(ctx context.Context, r hostcheck.Runner, name string, n *hostcheck.Node) {
+		d := drive.Read(ctx, r, name)
+		d.Fill(n)
+		all[name] = turns{d.Rotational, d.RPM}
+	}})
+	for _, dir := range folders {
+		tops = append(tops, walk.Folder(ctx, dir))
+	}
+	return tops
+}
+
 // addEvidence keeps what a layer says beside the rate.
-func addEvidence(e *probe.Evidence, n *hostcheck.Node, before, after map[string]layers.Counter) {
+func addEvidence(e *probe.Evidence, n *hostcheck.Node, all turning, before, after map[string]layers.Counter) {
 	if now, ok := after[n.Name]; ok {
 		l := probe.Layer{Name: n.Name, WriteCache: now.WriteCache}
 		if was, ok := before[n.Name]; ok {
@@ -211,16 +263,7 @@ func addEvidence(e *probe.Evidence, n *hostcheck.Node, before, after map[string]
 		e.Layers = append(e.Layers, l)
 	}
 	if n.Kind == "disk" {
-		d := probe.Drive{Name: n.Name, Cache: n.Cache.Volatile, Protected: n.Cache.Protected}
-		for _, f := range n.Facts {
-			switch {
-			case strings.Contains(f.Key, "rotational"):
-				d.Rotational = map[string]hostcheck.Tri{"1": hostcheck.Yes, "yes": hostcheck.Yes, "0": hostcheck.No, "no": hostcheck.No}[f.Value]
-			case strings.Contains(f.Key, "rotation_rate") || strings.Contains(f.Key, "rpm"):
-				d.RPM, _ = strconv.Atoi(strings.Fields(f.Value + " ")[0])
-			}
-		}
-		e.Drives = append(e.Drives, d)
+		e.Drives = append(e.Drives, probe.Drive{Name: n.Name, Rotational: all[n.Name].rotational, RPM: all[n.Name].rpm, Cache: n.Cache.Volatile, Protected: n.Cache.Protected})
 	}
 }
 
@@ -269,10 +312,8 @@ func (a *app) showProbe(f *probeFlags, results []probe.Result, e probe.Evidence)
 // showEvidence prints the settings and the counters beside which a rate is to be read.
 func (a *app) showEvidence(r *probe.Result, e probe.Evidence) {
 	var w io.Writer = a.out
-	for _, name := range []string{"innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin", "innodb_flush_method", "innodb_doublewrite"} {
-		if v, ok := r.Settings[name]; ok {
-			fmt.Fprintf(w, "%s = %s\n", name, v)
-		}
+	for _, line := range probe.SettingsText(r) {
+		fmt.Fprintln(w, line)
 	}
 	for _, l := range e.Layers {
 		text := "flushes not counted"

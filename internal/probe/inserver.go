@@ -37,17 +37,22 @@ BEGIN
 END`
 }
 
+// chunk is how many commits the next call makes at most, and for how long.
+func (g *goal) chunk() (n uint64, left time.Duration) {
+	n = chunkCommits
+	if g.most > 0 {
+		n = min(n, g.most-g.commits)
+	}
+	return n, min(chunkTime, max(time.Millisecond, g.limit-time.Since(g.began)))
+}
+
 // callChunks calls the procedure until the goal is reached.
 func callChunks(ctx context.Context, c *sql.Conn, own *place, g *goal) error {
 	for !g.reached() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := uint64(chunkCommits)
-		if g.most > 0 {
-			n = min(n, g.most-g.commits)
-		}
-		left := min(chunkTime, max(time.Millisecond, g.limit-time.Since(g.began)))
+		n, left := g.chunk()
 		var text string
 		// In the text: a procedure's results come back to a prepared statement in another form.
 		call := fmt.Sprintf("CALL %s(%d, %d)", own.quoted(chunkName), n, left.Microseconds())

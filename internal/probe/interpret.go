@@ -123,7 +123,7 @@ func (i *reading) durable() bool {
 	i.f = flushesOf(i.e.Settings)
 	switch {
 	case len(i.f.never) > 0:
-		i.add(hostcheck.Warning, "not_durable", "the server acknowledges a commit before it flushes it: %s; so the rate says nothing of the drive or its cache, and a power cut loses acknowledged commits; "+
+		i.add(hostcheck.Critical, "not_durable", "the server acknowledges a commit before it flushes it: %s; so the rate says nothing of the drive or its cache, and a power cut loses acknowledged commits; "+
 			"set it, and probe again", strings.Join(i.f.never, ", "))
 		return false
 	case !i.f.known:

@@ -46,18 +46,23 @@ func TestInterpretSettings(t *testing.T) {
 		silent   bool // the drive is not spoken of
 	}{
 		"durable":                {durable, want{"flush_latency", hostcheck.OK, "wait for one flush at least"}, false},
-		"flush at commit 0":      {with("innodb_flush_log_at_trx_commit", "0"), want{"not_durable", hostcheck.Warning, "innodb_flush_log_at_trx_commit=0 (want 1)"}, true},
-		"flush at commit 2":      {with("innodb_flush_log_at_trx_commit", "2"), want{"not_durable", hostcheck.Warning, "says nothing of the drive"}, true},
-		"flush at commit 3":      {with("innodb_flush_log_at_trx_commit", "3"), want{"not_durable", hostcheck.Warning, "=3"}, true},
+		"flush at commit 0":      {with("innodb_flush_log_at_trx_commit", "0"), want{"not_durable", hostcheck.Critical, "innodb_flush_log_at_trx_commit=0 (want 1)"}, true},
+		"flush at commit 2":      {with("innodb_flush_log_at_trx_commit", "2"), want{"not_durable", hostcheck.Critical, "says nothing of the drive"}, true},
+		"flush at commit 3":      {with("innodb_flush_log_at_trx_commit", "3"), want{"not_durable", hostcheck.Critical, "=3"}, true},
 		"MariaDB's 3":            {with("innodb_flush_log_at_trx_commit", "3", "version", "10.11.9-MariaDB"), want{"flush_latency", hostcheck.OK, ""}, false},
-		"nosync":                 {with("innodb_flush_method", "nosync"), want{"not_durable", hostcheck.Warning, "nosync"}, true},
-		"littlesync":             {with("innodb_flush_method", "littlesync"), want{"not_durable", hostcheck.Warning, "littlesync"}, true},
+		"nosync":                 {with("innodb_flush_method", "nosync"), want{"not_durable", hostcheck.Critical, "nosync"}, true},
+		"littlesync":             {with("innodb_flush_method", "littlesync"), want{"not_durable", hostcheck.Critical, "littlesync"}, true},
 		"O_DIRECT_NO_FSYNC":      {with("innodb_flush_method", "O_DIRECT_NO_FSYNC"), want{"flush_latency", hostcheck.OK, ""}, false},
-		"no redo log":            {with("innodb_redo_log_enabled", "OFF"), want{"not_durable", hostcheck.Warning, "innodb_redo_log_enabled=OFF"}, true},
-		"debug_no_sync":          {with("debug_no_sync", "ON"), want{"not_durable", hostcheck.Warning, "debug_no_sync=ON"}, true},
+		"no redo log":            {with("innodb_redo_log_enabled", "OFF"), want{"not_durable", hostcheck.Critical, "innodb_redo_log_enabled=OFF"}, true},
+		"debug_no_sync":          {with("debug_no_sync", "ON"), want{"not_durable", hostcheck.Critical, "debug_no_sync=ON"}, true},
+		"PostgreSQL alone":       {map[string]string{"fsync": "on"}, want{"settings_unknown", hostcheck.Unknown, ""}, true},
+		"a value of tomorrow":    {map[string]string{"fsync": "on", "synchronous_commit": "quantum"}, want{"settings_unknown", hostcheck.Unknown, ""}, true},
+		"Aurora":                 {map[string]string{"fsync": "off", "synchronous_commit": "on", "plugpull.storage": "aurora"}, want{"settings_unknown", hostcheck.Unknown, ""}, true},
+		"a standby":              {map[string]string{"fsync": "on", "synchronous_commit": "remote_write", "synchronous_standby_names": "b"}, want{"waits_for_others", hostcheck.Unknown, "synchronous_standby_names=b, synchronous_commit=remote_write"}, false},
+		"a standby, local":       {map[string]string{"fsync": "on", "synchronous_commit": "local", "synchronous_standby_names": "b"}, want{"flush_latency", hostcheck.OK, ""}, false},
 		"PostgreSQL":             {map[string]string{"fsync": "on", "synchronous_commit": "on"}, want{"flush_latency", hostcheck.OK, ""}, false},
-		"fsync off":              {map[string]string{"fsync": "off"}, want{"not_durable", hostcheck.Warning, "fsync=off (want on)"}, true},
-		"synchronous_commit off": {map[string]string{"fsync": "on", "synchronous_commit": "off"}, want{"not_durable", hostcheck.Warning, "synchronous_commit=off"}, true},
+		"fsync off":              {map[string]string{"fsync": "off"}, want{"not_durable", hostcheck.Critical, "fsync=off (want on)"}, true},
+		"synchronous_commit off": {map[string]string{"fsync": "on", "synchronous_commit": "off"}, want{"not_durable", hostcheck.Critical, "synchronous_commit=off"}, true},
 		"none":                   {nil, want{"settings_unknown", hostcheck.Unknown, "cannot be tied to the drive"}, true},
 		"others":                 {map[string]string{"version": "8.4.0"}, want{"settings_unknown", hostcheck.Unknown, ""}, true},
 		"binlog":                 {with("log_bin", "ON", "sync_binlog", "1"), want{"flush_latency", hostcheck.OK, "wait for two flushes"}, false},
@@ -97,6 +102,9 @@ func TestInterpretSpeed(t *testing.T) {
 	back := func(flushes uint64) []Layer {
 		return []Layer{{Name: "dm-0", WriteCache: "write back", Flushes: count(0)}, {Name: "sda", WriteCache: "write back", Flushes: count(flushes)}}
 	}
+	sync := map[string]string{"fsync": "on", "synchronous_commit": "on", "wal_sync_method": "open_sync"}
+	datasync := map[string]string{"fsync": "on", "synchronous_commit": "on", "wal_sync_method": "open_datasync"}
+	fdatasync := map[string]string{"fsync": "on", "synchronous_commit": "on", "wal_sync_method": "fdatasync"}
 	fua := []Layer{{Name: "nvme0n1", WriteCache: "write back", FUA: yes, Flushes: count(0)}}
 	noFUA := []Layer{{Name: "sda", WriteCache: "write back", FUA: no, Flushes: count(0)}}
 	through := []Layer{{Name: "sda", WriteCache: "write through", Flushes: count(0)}}
@@ -154,6 +162,9 @@ func TestInterpretSpeed(t *testing.T) {
 		"O_DSYNC, FUA":                {100 * time.Microsecond, dsync, ssd, fua, []f{{hostcheck.Unknown, "flushed_by_write", "nvme0n1"}}},
 		"O_DSYNC, FUA not known":      {100 * time.Microsecond, direct, ssd, back(0), []f{{hostcheck.Unknown, "flushed_by_write", ""}}},
 		"O_DSYNC, no FUA":             {100 * time.Microsecond, dsync, ssd, noFUA, []f{{hostcheck.Critical, "flush_swallowed", ""}}},
+		"PostgreSQL, open_sync":       {100 * time.Microsecond, sync, ssd, fua, []f{{hostcheck.Unknown, "flushed_by_write", "nvme0n1"}}},
+		"PostgreSQL, open_datasync":   {100 * time.Microsecond, datasync, ssd, back(0), []f{{hostcheck.Unknown, "flushed_by_write", ""}}},
+		"PostgreSQL, fdatasync":       {100 * time.Microsecond, fdatasync, ssd, back(0), []f{{hostcheck.Critical, "flush_swallowed", ""}}},
 		"fdatasync, FUA":              {100 * time.Microsecond, durable, ssd, fua, []f{{hostcheck.Critical, "flush_swallowed", ""}}},
 		"device mapper counts none":   {100 * time.Microsecond, durable, ssd, back(0)[:1], []f{{hostcheck.Unknown, "fast_unknown", ""}}},
 		"cache of the queue unknown":  {100 * time.Microsecond, durable, ssd, []Layer{{Name: "sda", Flushes: count(0)}}, []f{{hostcheck.Unknown, "fast_unknown", ""}}},

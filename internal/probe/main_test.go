@@ -3,19 +3,17 @@ package probe
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"syscall"
 	"testing"
 	"time"
 
-	driver "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"plugpull/internal/database/mysql"
+	"plugpull/internal/hostcheck/databases/postgres"
 	"plugpull/internal/testserver"
 )
 
@@ -37,6 +35,8 @@ func victim(where string) int {
 			return 1
 		}
 		target = Server{DB: db, InServer: true}
+	} else if dsn, err := postgres.ParseDSN(where); err == nil {
+		target = Postgres{DSN: dsn, InServer: true}
 	}
 	_, err := Run(context.Background(), target, Options{For: time.Minute})
 	fmt.Fprintln(os.Stderr, "the victim ended by itself:", err)
@@ -60,35 +60,6 @@ func startVictim(t *testing.T, where string) (kill func()) {
 	}
 	t.Cleanup(kill)
 	return kill
-}
-
-// severed is a server whose connection breaks with ctx; its user has no password.
-type severed struct{ *mysql.DB }
-
-func (d severed) Control(ctx context.Context, f func(*sql.Conn) error) (err error) {
-	dsn := d.DSN()
-	cfg := driver.NewConfig()
-	cfg.User, cfg.Net, cfg.Addr, cfg.Logger = dsn.User, "tcp", fmt.Sprintf("%s:%d", dsn.Host, dsn.Port), &driver.NopLogger{}
-	cfg.DialFunc = func(dialing context.Context, network, addr string) (net.Conn, error) {
-		s, err := (&net.Dialer{}).DialContext(dialing, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		context.AfterFunc(ctx, func() { _ = s.SetDeadline(time.Unix(1, 0)) })
-		return s, nil
-	}
-	connector, err := driver.NewConnector(cfg)
-	if err != nil {
-		return err
-	}
-	pool := sql.OpenDB(connector)
-	defer func() { err = errors.Join(err, pool.Close()) }()
-	c, err := pool.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return f(c)
 }
 
 func startServer(t testing.TB, o testserver.Options) *testserver.Server {

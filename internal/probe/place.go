@@ -97,7 +97,7 @@ func (p *place) make(ctx context.Context, c *sql.Conn) error {
 		return p.explain(err)
 	}
 	if there != nil {
-		if err := p.refuse(there); err != nil {
+		if err := there.refuse(p.schema); err != nil {
 			return err
 		}
 		if err := p.drop(ctx, c, there); err != nil {
@@ -199,12 +199,12 @@ func (p *place) look(ctx context.Context, c *sql.Conn) (*contents, error) {
 }
 
 // refuse returns why a schema is not to be dropped.
-func (p *place) refuse(there *contents) error {
+func (there *contents) refuse(schema string) error {
 	switch {
 	case there.other != "":
-		return usage.Wrap(&ForeignError{Schema: p.schema, What: there.other})
+		return usage.Wrap(&ForeignError{Schema: schema, What: there.other})
 	case !there.marked:
-		return usage.Wrap(&ForeignError{Schema: p.schema, What: there.any})
+		return usage.Wrap(&ForeignError{Schema: schema, What: there.any})
 	}
 	return nil
 }
@@ -234,7 +234,7 @@ func (p *place) remove(ctx context.Context, c *sql.Conn) error {
 	if !there.marked && there.any == "" && p.made {
 		return p.drop(ctx, c, there)
 	}
-	if err := p.refuse(there); err != nil {
+	if err := there.refuse(p.schema); err != nil {
 		return err
 	}
 	var n int

@@ -170,7 +170,7 @@ func leftovers(t *testing.T, s *testserver.Server, root *mysql.DB) {
 				require.NoError(t, s.Signal(syscall.SIGSTOP))
 				time.AfterFunc(50*time.Millisecond, cancel) // while a statement waits
 			}
-			r, err := Run(ctx, Server{DB: severed{root}, InServer: inServer, limits: limits{100 * time.Millisecond, 100 * time.Millisecond, time.Second}}, Options{Tick: stop})
+			r, err := Run(ctx, Server{DB: root, InServer: inServer, limits: limits{100 * time.Millisecond, 100 * time.Millisecond, time.Second}}, Options{Tick: stop})
 			require.NoError(t, s.Signal(syscall.SIGCONT))
 			require.ErrorIs(t, err, context.Canceled)
 			assert.ErrorContains(t, err, "could not be removed")

@@ -47,9 +47,11 @@ func flushesOf(settings map[string]string) flushing {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		all[strings.ToLower(name)] = settings[name]
 	}
+	if all[storageName] != "" {
+		return flushing{per: 1}
+	}
 	_, innodb := all["innodb_flush_log_at_trx_commit"]
-	_, postgres := all["fsync"]
-	f := flushing{known: innodb || postgres, per: 1}
+	f := flushing{known: innodb || postgresFlushes(all), per: 1}
 	for _, s := range noFlush {
 		if v, ok := all[s.name]; ok && s.bad(v, all) {
 			f.never = append(f.never, fmt.Sprintf("%s=%s (want %s)", s.name, v, s.safe))
@@ -71,7 +73,20 @@ func flushesOf(settings map[string]string) flushing {
 			f.remote = append(f.remote, name+"="+all[name])
 		}
 	}
+	if v := all["synchronous_commit"]; all["synchronous_standby_names"] != "" && v != "local" && !isOff(v) {
+		f.remote = append(f.remote, "synchronous_standby_names="+all["synchronous_standby_names"]+", synchronous_commit="+v)
+	}
 	f.byWrite = strings.EqualFold(all["innodb_flush_method"], "O_DSYNC") || mysql.IsOn(all["innodb_log_file_write_through"]) ||
 		strings.EqualFold(all["wal_sync_method"], "open_datasync") || strings.EqualFold(all["wal_sync_method"], "open_sync")
 	return f
+}
+
+// postgresFlushes reports whether the settings are PostgreSQL's, and of values whose meaning is known: each of
+// these flushes the WAL here before the commit is acknowledged, or is among noFlush.
+func postgresFlushes(all map[string]string) bool {
+	switch all["synchronous_commit"] {
+	case "on", "local", "remote_write", "remote_apply", "off":
+		return all["fsync"] == "on" || all["fsync"] == "off"
+	}
+	return false
 }

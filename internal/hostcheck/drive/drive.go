@@ -57,6 +57,9 @@ type Drive struct {
 	KernelCache string // WriteBack, WriteThrough, or "" where not known
 	FUA         hostcheck.Tri
 
+	Rotational hostcheck.Tri // it has turning disks, as the drive says or else the kernel
+	RPM        int           // how fast they turn, 0 where not known
+
 	// Protection: what is in the cache is saved when power is lost. Yes only where the drive tests it and the
 	// test passes; No only where the drive says that it failed.
 	Protection hostcheck.Tri

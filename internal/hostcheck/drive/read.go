@@ -101,6 +101,7 @@ func (rd *reader) sysfs() {
 		d.KernelCache = view
 	}
 	d.FUA = word(text("queue/fua"), "1", "0")
+	d.Rotational = word(text("queue/rotational"), "1", "0")
 }
 
 // run runs a tool. It returns false, and keeps why, where there is no output to read.
@@ -176,6 +177,9 @@ func (rd *reader) smartctl() {
 	d.Firmware = first(s.Firmware, d.Firmware)
 	if s.Protocol != "" {
 		d.Protocol = s.Protocol
+	}
+	if s.Rotational != hostcheck.NotKnown {
+		d.Rotational, d.RPM = s.Rotational, s.RPM
 	}
 	rd.fact("model", s.Model, line)
 	rd.fact("serial", s.Serial, line)

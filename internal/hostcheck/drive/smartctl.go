@@ -22,6 +22,8 @@ type Smartctl struct {
 	Vendor, Model, Serial, Firmware string
 	Protocol                        Protocol
 	WriteCache                      hostcheck.Tri
+	Rotational                      hostcheck.Tri
+	RPM                             int // 0 where not known
 	Attributes                      []Attribute
 	UnsafeShutdowns                 []Counter
 	PowerCycles                     *uint64
@@ -46,6 +48,7 @@ type smartctlJSON struct {
 	Revision string `json:"scsi_revision"`
 
 	WriteCache struct{ Enabled truth } `json:"write_cache"`
+	Rotation   number                  `json:"rotation_rate"` // 0: nothing turns
 	Cycles     number                  `json:"power_cycle_count"`
 	Attributes struct {
 		Table []struct {
@@ -75,6 +78,7 @@ func ParseSmartctl(b []byte) (*Smartctl, error) {
 		s.Protocol = p
 	}
 	s.WriteCache = hostcheck.Tri(j.WriteCache.Enabled)
+	s.rotation(j.Rotation)
 	for _, m := range j.Smartctl.Messages {
 		s.Messages = append(s.Messages, clean(m.String))
 		s.Denied = s.Denied || denied(m.String)
@@ -87,6 +91,17 @@ func ParseSmartctl(b []byte) (*Smartctl, error) {
 	s.attributes()
 	s.nvme(j.Health.Warning, j.Health.Unsafe, j.Health.Cycles)
 	return s, nil
+}
+
+// rotation takes a nominal rate as ACS has it: 0 (smartctl's for "nothing turns"), or 1025 to 65534 a minute.
+func (s *Smartctl) rotation(n number) {
+	switch {
+	case !n.known:
+	case n.value == 0:
+		s.Rotational = hostcheck.No
+	case n.value > 1024 && n.value < 65535:
+		s.Rotational, s.RPM = hostcheck.Yes, int(n.value)
+	}
 }
 
 // powerLoss are the attributes that count a loss of power without a warning, by id and name as drivedb.h of

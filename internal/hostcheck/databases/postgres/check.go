@@ -30,7 +30,7 @@ import (
 // error is one of connecting, of ctx, or of reading the server's settings, without which there is nothing to
 // judge; whatever else cannot be read is in the report.
 func Check(ctx context.Context, dsn DSN) (*databases.Report, error) {
-	cfg, err := dsn.config()
+	cfg, err := dsn.Config("plugpull check")
 	if err != nil {
 		return nil, err
 	}

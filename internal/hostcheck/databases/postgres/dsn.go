@@ -149,9 +149,9 @@ func (d DSN) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, d.String()) 
 // LogValue implements slog.LogValuer.
 func (d DSN) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
-// config returns the driver's configuration. The password is not part of any text that is parsed, so that no
-// error can quote it.
-func (d DSN) config() (*pgx.ConnConfig, error) {
+// Config returns the driver's configuration, for an application of this name. The password is not part of any text
+// that is parsed, so that no error can quote it; fmt prints the configuration with it.
+func (d DSN) Config(application string) (*pgx.ConnConfig, error) {
 	var b strings.Builder
 	word := func(name, value string) {
 		b.WriteString(name + "='" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(value) + "' ")
@@ -173,7 +173,7 @@ func (d DSN) config() (*pgx.ConnConfig, error) {
 		cfg.Password = *d.password
 	}
 	// What the environment would set for the session would hide the server's own settings.
-	cfg.RuntimeParams = map[string]string{"application_name": "plugpull check"}
+	cfg.RuntimeParams = map[string]string{"application_name": application}
 	// A pooler between may not keep prepared statements.
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	return cfg, nil

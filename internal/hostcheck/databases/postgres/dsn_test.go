@@ -78,11 +78,11 @@ func TestPasswordNeverShows(t *testing.T) {
 			assert.NotContains(t, fmt.Sprintf(verb, v), fmt.Sprintf("%x", secret))
 		}
 	}
-	cfg, err := d.config()
+	cfg, err := d.Config("plugpull check")
 	require.NoError(t, err)
 	assert.Equal(t, secret, cfg.Password)
 	d.TLS["sslrootcert"] = "/no/such/file"
-	_, err = d.config()
+	_, err = d.Config("plugpull check")
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), secret)
 	for _, s := range []string{"postgres://u:" + secret + "/x@h", "postgres://u:a@" + secret + "@h", "postgres://u:" + secret + "%@h", "postgres://u:" + secret + "h"} {
@@ -96,7 +96,7 @@ func TestPasswordNeverShows(t *testing.T) {
 func TestConfigQuotes(t *testing.T) {
 	d, err := ParseDSN("postgres://a'b%5Cc@h/d%20'e")
 	require.NoError(t, err)
-	cfg, err := d.config()
+	cfg, err := d.Config("plugpull check")
 	require.NoError(t, err)
 	assert.Equal(t, `a'b\c`, cfg.User)
 	assert.Equal(t, `d 'e`, cfg.Database)

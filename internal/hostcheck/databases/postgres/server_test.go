@@ -236,7 +236,7 @@ func (s *server) do(t *testing.T, database string, statements ...string) {
 	if c == nil || database != "postgres" {
 		d := s.dsn(t, "super", superPassword)
 		d.Database = database
-		cfg, err := d.config()
+		cfg, err := d.Config("plugpull check")
 		require.NoError(t, err)
 		c, err = pgx.ConnectConfig(ctx, cfg)
 		require.NoError(t, err)
@@ -280,7 +280,7 @@ func (s *server) reset(t *testing.T, name, value string) {
 }
 
 func try(ctx context.Context, d DSN, q string) error {
-	cfg, err := d.config()
+	cfg, err := d.Config("plugpull check")
 	if err != nil {
 		return err
 	}
