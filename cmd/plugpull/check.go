@@ -93,7 +93,7 @@ func (a *app) check(ctx context.Context, f *checkFlags) error {
 	}
 	if db != nil {
 		ask.Databases = []*databases.Report{db}
-		ask.Elsewhere = !local && f.host == "" && f.from == ""
+		ask.Elsewhere = (!local || db.Apart != "") && f.host == "" && f.from == ""
 	}
 	res := check.Run(limited, r, ask)
 	if f.measure > 0 {
@@ -227,7 +227,7 @@ func logFolders(ctx context.Context, s probedServer) []string {
 	}
 	folders, err := s.logs(ctx)
 	if err != nil {
-		return nil // the probe meets it too, and says so
+		return nil // where it is the server, the probe meets it too and says so
 	}
 	return folders
 }

@@ -82,6 +82,8 @@ func database(ctx context.Context, w *layers.Walker, db *databases.Report, elsew
 		n.Facts = append(n.Facts, hostcheck.Fact{Key: s.Name, Value: s.Value, From: s.Where})
 	}
 	switch {
+	case elsewhere && db.Apart != "":
+		n.Add(hostcheck.Unknown, "folders_elsewhere", "the files of %s may be on another machine or in a container, since %s: check there, or give --data-dir with its folder as this machine has it", db.Where, db.Apart)
 	case elsewhere:
 		n.Add(hostcheck.Unknown, "folders_elsewhere", "the files of %s are on another machine: give --host ssh://… to see what lies below them", db.Where)
 	case len(db.Folders) == 0:

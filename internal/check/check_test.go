@@ -117,6 +117,10 @@ func TestDatabaseOverItsFolders(t *testing.T) {
 	r = Run(t.Context(), newHost("NRWT"), Ask{Databases: []*databases.Report{{Kind: "mysql", Where: "mysql://far"}}, Elsewhere: true})
 	require.Equal(t, hostcheck.Unknown, r.Level, "settings alone say nothing of what lies below")
 	require.Contains(t, r.Verdict, "on another machine")
+
+	r = Run(t.Context(), newHost("NRWT"), Ask{Databases: []*databases.Report{{Kind: "mysql", Where: "mysql://localhost", Apart: databases.NotDirect}}, Elsewhere: true})
+	require.Equal(t, hostcheck.Unknown, r.Level)
+	require.Contains(t, r.Verdict, "through a tunnel")
 }
 
 func TestEverything(t *testing.T) {

@@ -18,6 +18,8 @@ type Database interface {
 	// ends it breaks the connection, so that a statement fails that waits for its answer with a context of its own: to
 	// have the driver watch a context costs as much as a commit to memory.
 	Control(ctx context.Context, f func(c *sql.Conn) error) error
+	// Direct reports whether the server is on this machine and no tunnel or proxy is between.
+	Direct(ctx context.Context) (bool, error)
 	// Settings reads the server's global variables and status.
 	Settings(ctx context.Context) (mysql.Settings, error)
 	// DSN says where the server is. Its schema is not used.

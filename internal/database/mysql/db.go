@@ -165,7 +165,11 @@ func dialScan(ctx context.Context, network, addr string) (net.Conn, error) {
 // pool's habit of trying a bad connection again is harmless there: nothing
 // that is counted goes through it.
 func (d *DB) control(ctx context.Context, schema string, f func(c *sql.Conn) error) (err error) {
-	connector, err := d.connector(schema, dialUntil(ctx))
+	return d.controlBy(ctx, schema, dialUntil(ctx), f)
+}
+
+func (d *DB) controlBy(ctx context.Context, schema string, dial dialFunc, f func(c *sql.Conn) error) (err error) {
+	connector, err := d.connector(schema, dial)
 	if err != nil {
 		return err
 	}
@@ -193,6 +197,31 @@ func (d *DB) control(ctx context.Context, schema string, f func(c *sql.Conn) err
 // strict SQL in its session. It blocks until f returns; the connection is closed after it.
 func (d *DB) Control(ctx context.Context, f func(c *sql.Conn) error) error {
 	return d.control(ctx, "", f)
+}
+
+// Direct reports whether the server is at the other end of our connection and has this machine's name: not so through a
+// tunnel, a proxy or the published port of a container, where it sees another port than ours, or has a name of its own.
+// A Unix socket is direct. It blocks until the server has answered or ctx is done.
+func (d *DB) Direct(ctx context.Context) (direct bool, err error) {
+	if d.dsn.Socket != "" {
+		return true, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return false, fmt.Errorf("this machine's name: %w", err)
+	}
+	ours, theirs, host := "", "", ""
+	dial := func(dialing context.Context, network, addr string) (net.Conn, error) {
+		c, err := dialUntil(ctx)(dialing, network, addr)
+		if err == nil {
+			_, ours, err = net.SplitHostPort(c.LocalAddr().String())
+		}
+		return c, err
+	}
+	err = d.controlBy(ctx, "", dial, func(c *sql.Conn) error {
+		return c.QueryRowContext(ctx, "SELECT SUBSTRING_INDEX(HOST, ':', -1), @@hostname FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()").Scan(&theirs, &host)
+	})
+	return err == nil && ours == theirs && host == name, err
 }
 
 // ConnectError says that no connection could be made.

@@ -58,6 +58,9 @@ type Report struct {
 	Findings []hostcheck.Finding `json:"findings,omitempty"` // none of them is OK
 	// Folders has each path once, the data first; none where the database does not say.
 	Folders []Folder `json:"folders,omitempty"`
+	// Apart says why the folders may not be those of the machine that the server was reached on; empty: nothing speaks
+	// for that.
+	Apart string `json:"apart,omitempty"`
 	// What follows is judged by whoever knows the layers below the folders.
 
 	// Log is the path of the folder with the log from which a crash is recovered.
@@ -69,6 +72,9 @@ type Report struct {
 	TornPage string `json:"torn_page,omitempty"`
 	PageSize int    `json:"page_size,omitempty"`
 }
+
+// NotDirect is Apart of a server that is not at the other end of the connection to it.
+const NotDirect = "it is reached through a tunnel, a proxy or the port of a container"
 
 // Level is the worst of the findings.
 func (r *Report) Level() hostcheck.Level {

@@ -40,6 +40,12 @@ func Check(ctx context.Context, dsn mydb.DSN) (*databases.Report, error) {
 	}
 	r := judge(&read)
 	r.Where = dsn.String()
+	switch direct, err := db.Direct(ctx); {
+	case err != nil:
+		r.Apart = "whether it is reached directly could not be read (" + why(err) + ")"
+	case !direct:
+		r.Apart = databases.NotDirect
+	}
 	return r, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -40,6 +41,9 @@ func Check(ctx context.Context, dsn DSN) (*databases.Report, error) {
 	}
 	r := judge(read)
 	r.Where = dsn.String()
+	if !read.direct {
+		r.Apart = databases.NotDirect
+	}
 	return r, nil
 }
 
@@ -48,6 +52,7 @@ const mostDatabases = 200
 
 // reading is what a server said.
 type reading struct {
+	direct      bool
 	version     string // version()
 	recovery    bool   // a standby, or still recovering
 	fork        string // a key of forks, by what only that server has; "" for none
@@ -93,6 +98,9 @@ func readAll(ctx context.Context, cfg *pgx.ConnConfig) (*reading, error) {
 	}
 	defer closeConn(c)
 	read := &reading{}
+	if read.direct, err = Direct(ctx, c); err != nil {
+		return nil, fmt.Errorf("ask for the connection's ends: %w", err)
+	}
 	if err := read.server(ctx, c); err != nil {
 		return nil, err
 	}
@@ -108,6 +116,20 @@ func readAll(ctx context.Context, cfg *pgx.ConnConfig) (*reading, error) {
 		read.databases = append(read.databases, enterDatabase(ctx, cfg, name))
 	}
 	return read, ctx.Err()
+}
+
+// Direct reports whether the server is at the other end of the connection: not so through a tunnel, a proxy or the
+// published port of a container, where it sees other addresses or ports than ours. A Unix socket is direct.
+func Direct(ctx context.Context, c *pgx.Conn) (bool, error) {
+	local, localOK := c.PgConn().Conn().LocalAddr().(*net.TCPAddr)
+	remote, remoteOK := c.PgConn().Conn().RemoteAddr().(*net.TCPAddr)
+	if !localOK || !remoteOK {
+		return true, nil
+	}
+	var server string
+	var port, ours int
+	err := c.QueryRow(ctx, "SELECT coalesce(host(inet_server_addr()), ''), coalesce(inet_server_port(), 0), coalesce(inet_client_port(), 0)").Scan(&server, &port, &ours)
+	return err == nil && remote.IP.Equal(net.ParseIP(server)) && remote.Port == port && local.Port == ours, err
 }
 
 // closeConn says goodbye for at most a second, also when the context is over.

@@ -2,8 +2,12 @@ package postgres
 
 import (
 	"context"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +35,56 @@ func check(t *testing.T, d DSN) *databases.Report {
 	r, err := Check(ctx, d)
 	require.NoError(t, err)
 	return r
+}
+
+// A server that is reached through something is not taken for one of this machine.
+func TestReachedDirectly(t *testing.T) {
+	s := startServer(t)
+	require.Empty(t, check(t, s.dsn(t, "super", superPassword)).Apart, "over a socket")
+	s.stop(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := l.Addr().(*net.TCPAddr).Port
+	require.NoError(t, l.Close())
+	s.port = uint16(port)
+	s.start(t, "-c", "listen_addresses=127.0.0.1", "-p", strconv.Itoa(port))
+
+	d := s.dsn(t, "super", superPassword)
+	d.Host = "127.0.0.1"
+	require.Empty(t, check(t, d).Apart)
+	d.Port = tunnel(t, port)
+	require.Equal(t, databases.NotDirect, check(t, d).Apart)
+}
+
+// tunnel passes the connections to a port of its own on to another one.
+func tunnel(t *testing.T, to int) uint16 {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		require.NoError(t, l.Close())
+		all.Wait()
+	})
+	all.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			out, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(to)))
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			pass := func(to, from net.Conn) {
+				_, _ = io.Copy(to, from)
+				_, _ = in.Close(), out.Close()
+			}
+			all.Go(func() { pass(in, out) })
+			all.Go(func() { pass(out, in) })
+		}
+	})
+	return uint16(l.Addr().(*net.TCPAddr).Port)
 }
 
 // Every dangerous setting is planted in turn in a real server, and asked for with the least privileges; the

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -27,6 +28,7 @@ type server struct {
 	cred     *syscall.Credential // nil: this user
 	cmd      *exec.Cmd
 	done     chan struct{}
+	port     uint16    // 0: the default
 	super    *pgx.Conn // of the superuser to the database postgres; nil until it is needed
 }
 
@@ -223,6 +225,7 @@ func (s *server) dsn(t *testing.T, user, password string) DSN {
 	t.Helper()
 	d, err := ParseDSN("postgres://" + user + "@/?host=" + s.dir)
 	require.NoError(t, err)
+	d.Port = cmp.Or(s.port, d.Port)
 	d.SetPassword(password)
 	return d
 }
