@@ -3,7 +3,7 @@
 # and installs them where it can (root, apt-get). Never fails: a test whose program
 # is missing says so when it skips. Does nothing and is quick when all is there.
 set -uo pipefail
-PATH="$PATH:/usr/sbin:/sbin:/lib/nut"
+PATH="$PATH:/usr/sbin:/sbin:/lib/nut:/usr/lib/nagios/plugins"
 
 # program  Debian package  what needs it
 needs=(
@@ -23,6 +23,9 @@ needs=(
 	"upsc                nut-client           tests of the NUT bridge against its own server"
 	"pg_ctlcluster       postgresql           tests of plugpull check against PostgreSQL"
 	"sshd                openssh-server       tests of plugpull check over SSH against OpenSSH"
+	"negate              monitoring-plugins-basic  tests of plugpull check as a monitoring plugin"
+	"check_nrpe          nagios-nrpe-plugin  tests of plugpull check through NRPE"
+	"nrpe                nagios-nrpe-server  tests of plugpull check through NRPE"
 	"curl                curl                 tests of the HTTP driver's own simulators"
 	"redfishtool         redfishtool          tests of the Redfish driver's own simulator"
 	"ip                  iproute2             tests with a network namespace (and root)"

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
 
 	"plugpull/internal/hostcheck"
@@ -127,4 +128,47 @@ func TestEverything(t *testing.T) {
 	r := Run(t.Context(), newHost("NRWT"), Ask{Raid: raid.Options{}})
 	require.NotEmpty(t, r.Tops)
 	require.Equal(t, "folder", r.Tops[0].Kind)
+}
+
+// The reasoning over the layers never accuses a controller of more than its own judgement does, nor of less.
+func TestControllersAndLayersAgree(t *testing.T) {
+	files, err := filepath.Glob("../hostcheck/raid/testdata/*.txtar")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 50)
+	seen := map[hostcheck.Level]int{}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			a, err := txtar.ParseFile(file)
+			require.NoError(t, err)
+			h := newHost("")
+			h.commands = map[string]string{}
+			for _, f := range a.Files {
+				h.commands[f.Name] = string(f.Data)
+			}
+			list, findings := raid.Collect(t.Context(), h)
+			own := hostcheck.OK
+			for _, f := range findings {
+				own = hostcheck.Worst(own, f.Level)
+			}
+			found := false
+			for _, c := range list {
+				own = hostcheck.Worst(own, raid.Judge(c, raid.Options{}).Worst())
+				found = found || len(c.Volumes) == 1
+			}
+			if !found || len(list) > 1 {
+				return // sda is one volume of several, or of none
+			}
+			for i := range list[0].Volumes {
+				if d := list[0].Volumes[i].Device; d != "" && d != "/dev/sda" {
+					return
+				}
+			}
+			seen[own]++
+			r := Run(t.Context(), h, Ask{Folders: []string{"/data"}})
+			require.Equal(t, own, r.Level, r.Verdict)
+		})
+	}
+	for _, l := range []hostcheck.Level{hostcheck.OK, hostcheck.Warning, hostcheck.Critical, hostcheck.Unknown} {
+		require.NotZero(t, seen[l], "no host of level %v", l)
+	}
 }

@@ -87,15 +87,22 @@ func readHistory(f *os.File, path string) (all []Reading, good int64, err error)
 	in := bufio.NewReader(f)
 	for n := 1; ; n++ {
 		line, err := in.ReadBytes('\n')
-		if err != nil { // the end, or a torn line before it
+		if err != nil && ours(line) { // the end, or a torn line before it
 			return all, good, nil
 		}
 		var r Reading
-		if json.Unmarshal(line, &r) != nil || r.Unit == "" || r.At.IsZero() || !possible(r.CapacityPercent) {
+		if err != nil || json.Unmarshal(line, &r) != nil || r.Unit == "" || r.At.IsZero() || !possible(r.CapacityPercent) {
 			return nil, 0, fmt.Errorf("history: %s:%d: no reading of plugpull check: remove the line, or name another file", path, n)
 		}
 		all, good = append(all, r), good+int64(len(line))
 	}
+}
+
+// ours reports whether the beginning of a line may be that of a reading: a file of somebody else's keeps its last line.
+func ours(line []byte) bool {
+	const begins = `{"at":"`
+	n := min(len(line), len(begins))
+	return string(line[:n]) == begins[:n]
 }
 
 func possible(percent float64) bool { return percent >= 0 && percent <= 150 && !math.IsNaN(percent) }

@@ -11,10 +11,14 @@ import (
 // what is longer, and performance data comes after them.
 const lineLimit = 300
 
+// oneLine keeps names of folders and models from ending a line, or from beginning performance data, which plugins have
+// behind a bar in later lines too.
+var oneLine = strings.NewReplacer("\n", " ", "|", "/")
+
 // FirstLine is what a monitoring system shows: the level, the verdict, and performance data behind a bar, as
 // the Monitoring Plugins development guidelines want it. It is one line.
 func (r *Report) FirstLine() string {
-	text := strings.NewReplacer("\n", " ", "|", "/").Replace(r.Verdict)
+	text := oneLine.Replace(r.Verdict)
 	if len(text) > lineLimit {
 		text = strings.ToValidUTF8(text[:lineLimit-len("…")], "") + "…"
 	}
@@ -72,7 +76,7 @@ func (r *Report) walk(f func(*Node)) {
 
 // WriteText prints what a person reads: the first line without its numbers, every cause, and the stack as a tree.
 func (r *Report) WriteText(w io.Writer, facts bool) error {
-	if _, err := fmt.Fprintf(w, "%s - %s\n", r.Level, r.Verdict); err != nil {
+	if _, err := fmt.Fprintf(w, "%s - %s\n", r.Level, oneLine.Replace(r.Verdict)); err != nil {
 		return err
 	}
 	return r.WriteDetails(w, facts)
@@ -101,7 +105,7 @@ type printer struct {
 
 func (p *printer) line(format string, args ...any) {
 	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " "))
+		_, p.err = fmt.Fprintln(p.w, strings.TrimRight(oneLine.Replace(fmt.Sprintf(format, args...)), " "))
 	}
 }
 

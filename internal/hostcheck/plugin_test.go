@@ -33,11 +33,11 @@ func TestFirstLineAndTree(t *testing.T) {
 	require.NoError(t, r.WriteText(&b, true))
 	require.Equal(t, `CRITICAL - an acknowledged commit can be lost in a power cut because disk sda has a volatile cache (the drive says so), and flushes do not take effect in it: mount /data (nobarrier) does not pass them on
   CRITICAL disk sda has a volatile cache (the drive says so), and flushes do not take effect in it: mount /data (nobarrier) does not pass them on
-  WARNING  data=writeback may show old data | after a crash
+  WARNING  data=writeback may show old data / after a crash
 
 folder /data/mysql
 └─ mount /data  [flushes stop here]
-   │  WARNING  data=writeback may show old data | after a crash
+   │  WARNING  data=writeback may show old data / after a crash
    └─ disk sda  [volatile cache, not protected]
          model: Example 1
 

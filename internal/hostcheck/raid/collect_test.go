@@ -124,13 +124,14 @@ func TestCaches(t *testing.T) {
 		want    caches
 	}{
 		{"storcli-cachevault-healthy", caches{yes, yes, no, no}},
+		{"megacli-learning-write-back", caches{yes, yes, no, no}},
 		{"storcli-write-through", caches{no, no, yes, no}},
 		{"ssacli-read-only-cache", caches{no, yes, yes, no}},
 		{"storcli-members-on", caches{no, no, dunno, yes}},
 		{"storcli-members-default", caches{yes, yes, no, dunno}},
 		{"megacli-replace-but-write-back", caches{yes, no, no, no}},
-		{"megacli-no-bbu", caches{yes, dunno, no, no}},
-		{"megacli-truncated", caches{yes, dunno, no, no}},
+		{"megacli-no-bbu", caches{dunno, dunno, no, no}},
+		{"megacli-truncated", caches{dunno, dunno, no, no}},
 		{"storcli-unknown-words", caches{dunno, dunno, dunno, dunno}},
 		{"ssacli-forced", caches{yes, no, no, no}},
 	} {

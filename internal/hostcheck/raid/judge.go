@@ -122,6 +122,13 @@ func (j *judge) volume(v Volume) VolumeJudgement {
 	if now != PolicyNotKnown {
 		out.Cache.Volatile = hostcheck.Is(now.caches())
 	}
+	switch {
+	case !now.caches() || out.Cache.Protected != hostcheck.NotKnown:
+	case j.learning() && now == WriteBack && j.c.Incomplete == "":
+		out.Cache.Protected = hostcheck.Yes // as the controller has it, which caches only with a backup that serves; there is a warning
+	default:
+		out.Cache.Volatile = hostcheck.NotKnown // whether a power cut empties it is what could not be told
+	}
 	out.Members = j.members(v)
 	j.memberFindings(&list, v, out.Members)
 	switch {
