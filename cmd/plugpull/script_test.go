@@ -25,6 +25,7 @@ import (
 	"plugpull/internal/clock"
 	"plugpull/internal/ledger"
 	"plugpull/internal/testserver"
+	"plugpull/internal/testserver/pgserver"
 	"plugpull/internal/testskip"
 	"plugpull/internal/workload"
 )
@@ -149,6 +150,22 @@ func (s scriptServers) setUp(env *testscript.Env) error {
 	env.Setenv("UNSAFE_DSN", dsn(s.unsafe, withPassword))
 	env.Setenv("BINLOG_DSN", dsn(s.binlog, withPassword))
 	return os.WriteFile(filepath.Join(env.WorkDir, "pw"), []byte(scriptPassword+"\n"), 0o600)
+}
+
+// TestScriptsWithPostgres runs each script with $DSN, whose password is in the file pw and in $PASSWORD, and
+// $UNSAFE_DSN, a server with settings that can lose commits.
+func TestScriptsWithPostgres(t *testing.T) {
+	t.Parallel()
+	safe := pgserver.New(t, "", false)
+	unsafe := pgserver.New(t, "", false, "-c", "fsync=off", "-c", "synchronous_commit=off")
+	p := scriptParams("testdata/script/postgres")
+	p.Setup = func(env *testscript.Env) error {
+		env.Setenv("DSN", safe.URL(pgserver.Super, ""))
+		env.Setenv("UNSAFE_DSN", unsafe.URL(pgserver.Super, pgserver.Password))
+		env.Setenv("PASSWORD", pgserver.Password)
+		return errors.Join(ownState(env), os.WriteFile(filepath.Join(env.WorkDir, "pw"), []byte(pgserver.Password+"\n"), 0o600))
+	}
+	testscript.Run(t, p)
 }
 
 func startServer(t *testing.T, args ...string) *testserver.Server {

@@ -17,12 +17,12 @@ import (
 func BenchmarkAgainstPgbench(b *testing.B) {
 	s := startPostgres(b, "-c", "fsync=off")
 	s.do(b, "CREATE TABLE public.commits (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, filler varchar(128) NOT NULL) WITH (autovacuum_enabled = off)")
-	script := filepath.Join(s.dir, "insert.sql")
+	script := filepath.Join(s.Dir, "insert.sql")
 	require.NoError(b, os.WriteFile(script, []byte("INSERT INTO public.commits (filler) VALUES ('"+filler+"')\n"), 0o644))
 	const commits = 5000
 	rates := map[string][]float64{}
 	for b.Loop() {
-		out, err := s.command("pgbench", "-n", "-c1", "-M", "prepared", "-t", fmt.Sprint(commits), "-f", script, "-h", s.dir, "-U", "super", "postgres").CombinedOutput()
+		out, err := s.Command(s.Program("pgbench"), "-n", "-c1", "-M", "prepared", "-t", fmt.Sprint(commits), "-f", script, "-h", s.Dir, "-U", "super", "postgres").CombinedOutput()
 		require.NoError(b, err, "%s", out)
 		_, after, found := strings.Cut(string(out), "tps = ")
 		require.True(b, found, "%s", out)

@@ -42,7 +42,7 @@ func TestPostgres(t *testing.T) {
 	t.Run("leftovers of the dead", func(t *testing.T) { postgresLeftovers(t, s, leavesNothing) })
 }
 
-func postgresProbes(t *testing.T, s *pgServer, leavesNothing func(*testing.T)) {
+func postgresProbes(t *testing.T, s pgServer, leavesNothing func(*testing.T)) {
 	own, least := s.target(t, "least"), s.target(t, "least")
 	own.Schema = "own-name"
 	least.InServer = true
@@ -86,14 +86,14 @@ func postgresProbes(t *testing.T, s *pgServer, leavesNothing func(*testing.T)) {
 	}
 	folders, err := s.target(t, "super").LogFolders(context.Background())
 	require.NoError(t, err)
-	assert.Equal(t, []string{s.dir + "/data/pg_wal"}, folders)
+	assert.Equal(t, []string{s.Dir + "/data/pg_wal"}, folders)
 	folders, err = s.target(t, "least").LogFolders(context.Background())
 	require.NoError(t, err)
 	assert.Empty(t, folders, "this login is not told")
 }
 
 // What makes a commit wait for nothing is found, whether the server or the login says it.
-func postgresPlanted(t *testing.T, s *pgServer) {
+func postgresPlanted(t *testing.T, s pgServer) {
 	probed := func(want ...string) {
 		t.Helper()
 		r, err := Run(context.Background(), s.target(t, "least"), Options{Commits: 100})
@@ -133,7 +133,7 @@ func postgresPlanted(t *testing.T, s *pgServer) {
 			require.ErrorIs(t, err, context.Canceled)
 			assert.NotContains(t, err.Error(), "could not be removed")
 			assert.Equal(t, before, s.everything(t))
-			log, err := os.ReadFile(s.dir + "/log")
+			log, err := os.ReadFile(s.Dir + "/log")
 			require.NoError(t, err)
 			assert.Equal(t, 1, strings.Count(string(log), "canceling wait for synchronous replication"), "the removal waits for no standby")
 		})
@@ -152,7 +152,7 @@ func pollUntil(f func() bool) bool {
 	return false
 }
 
-func postgresRefusals(t *testing.T, s *pgServer, leavesNothing func(*testing.T)) {
+func postgresRefusals(t *testing.T, s pgServer, leavesNothing func(*testing.T)) {
 	refused := func(t *testing.T, target Postgres) error {
 		t.Helper()
 		_, err := Run(context.Background(), target, Options{Commits: 10})
@@ -202,23 +202,23 @@ func postgresRefusals(t *testing.T, s *pgServer, leavesNothing func(*testing.T))
 		assert.Error(t, refused(t, target), bad)
 	}
 	t.Run("standby", func(t *testing.T) {
-		s.stop(syscall.SIGINT)
-		signal := s.dir + "/data/standby.signal"
+		s.End(syscall.SIGINT)
+		signal := s.Dir + "/data/standby.signal"
 		require.NoError(t, os.WriteFile(signal, nil, 0o644))
-		s.start(t)
+		s.Start(t)
 		assert.ErrorContains(t, func() error {
 			_, err := Run(context.Background(), s.target(t, "super"), Options{Commits: 10})
 			assert.True(t, usage.Is(err))
 			return err
 		}(), "standby")
-		s.stop(syscall.SIGINT)
+		s.End(syscall.SIGINT)
 		require.NoError(t, os.Remove(signal))
-		s.start(t)
+		s.Start(t)
 	})
 }
 
 // What is not a probe's stays as it is.
-func postgresForeign(t *testing.T, s *pgServer) {
+func postgresForeign(t *testing.T, s pgServer) {
 	mark := "CREATE TABLE plugpull_probe.plugpull_probe_mark (token char(36))"
 	for name, c := range map[string]struct {
 		made []string
@@ -267,7 +267,7 @@ func postgresForeign(t *testing.T, s *pgServer) {
 }
 
 // A probe that was killed, or whose server was, leaves something that the next one knows and removes.
-func postgresLeftovers(t *testing.T, s *pgServer, leavesNothing func(*testing.T)) {
+func postgresLeftovers(t *testing.T, s pgServer, leavesNothing func(*testing.T)) {
 	again := func(t *testing.T) {
 		t.Helper()
 		_, err := Run(context.Background(), s.target(t, "super"), Options{Commits: 10})
@@ -310,13 +310,13 @@ func postgresLeftovers(t *testing.T, s *pgServer, leavesNothing func(*testing.T)
 		r, err := Run(context.Background(), s.target(t, "super"), Options{Tick: func(Tick) {
 			if !killed {
 				killed = true
-				s.stop(syscall.SIGQUIT)
+				s.End(syscall.SIGQUIT)
 			}
 		}})
 		require.ErrorContains(t, err, "could not be removed")
 		assert.False(t, r.Interrupted)
 		assert.Positive(t, r.Commits)
-		s.start(t)
+		s.Start(t)
 		require.Contains(t, s.everything(t), DefaultSchema)
 		again(t)
 	})

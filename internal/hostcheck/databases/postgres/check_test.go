@@ -16,6 +16,7 @@ import (
 
 	"plugpull/internal/hostcheck"
 	"plugpull/internal/hostcheck/databases"
+	"plugpull/internal/testserver/pgserver"
 )
 
 type levels = map[string]hostcheck.Level
@@ -40,16 +41,17 @@ func check(t *testing.T, d DSN) *databases.Report {
 // A server that is reached through something is not taken for one of this machine.
 func TestReachedDirectly(t *testing.T) {
 	s := startServer(t)
-	require.Empty(t, check(t, s.dsn(t, "super", superPassword)).Apart, "over a socket")
-	s.stop(t)
+	require.Empty(t, check(t, s.dsn(t, "super", pgserver.Password)).Apart, "over a socket")
+	s.leave()
+	s.Stop()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	port := l.Addr().(*net.TCPAddr).Port
 	require.NoError(t, l.Close())
-	s.port = uint16(port)
-	s.start(t, "-c", "listen_addresses=127.0.0.1", "-p", strconv.Itoa(port))
+	s.Port = uint16(port)
+	s.Start(t, "-c", "listen_addresses=127.0.0.1")
 
-	d := s.dsn(t, "super", superPassword)
+	d := s.dsn(t, "super", pgserver.Password)
 	d.Host = "127.0.0.1"
 	require.Empty(t, check(t, d).Apart)
 	d.Port = tunnel(t, port)
@@ -101,7 +103,7 @@ func TestRealServer(t *testing.T) {
 	require.Empty(t, r.Findings, "the clean twin")
 	assert.Equal(t, databases.Postgres, r.Kind)
 	assert.NotContains(t, r.Where, "pw")
-	assert.Equal(t, []databases.Folder{{Path: s.data(), What: "data", From: "data_directory", Pages: true}, {Path: filepath.Join(s.data(), "pg_wal"), What: "WAL, often a link", From: "data_directory"}}, r.Folders)
+	assert.Equal(t, []databases.Folder{{Path: s.Data(), What: "data", From: "data_directory", Pages: true}, {Path: filepath.Join(s.Data(), "pg_wal"), What: "WAL, often a link", From: "data_directory"}}, r.Folders)
 	assert.Contains(t, r.Facts, hostcheck.Fact{Key: "pg_is_in_recovery", Value: "false", From: "pg_is_in_recovery()"})
 
 	t.Run("settings", func(t *testing.T) { plantSettings(t, s, low) })
@@ -175,9 +177,9 @@ func plantOverrides(t *testing.T, s *server, low DSN) {
 }
 
 func plantTables(t *testing.T, s *server, low DSN) {
-	space := filepath.Join(s.dir, "space")
+	space := filepath.Join(s.Dir, "space")
 	require.NoError(t, os.Mkdir(space, 0o700))
-	s.own(t, space)
+	s.Own(t, space)
 	s.do(t, "shop", "CREATE UNLOGGED TABLE cart (i int)", "CREATE TEMP TABLE own (i int)")
 	s.do(t, "postgres", "CREATE TABLESPACE fast LOCATION '"+space+"'")
 	r := check(t, low)
@@ -217,12 +219,12 @@ func privileges(t *testing.T, s *server) {
 
 // plantWaiting: settings that the files have and the server not yet.
 func plantWaiting(t *testing.T, s *server, low DSN) {
-	super := s.dsn(t, "super", superPassword)
+	super := s.dsn(t, "super", pgserver.Password)
 	s.do(t, "postgres", "ALTER SYSTEM SET full_page_writes = off")
 	assert.Empty(t, check(t, low).Findings, "this login cannot see the files")
 	r := check(t, super)
 	require.Equal(t, levels{"postgres_pending_reload": hostcheck.Warning}, codes(r))
-	assert.Contains(t, r.Findings[0].Text, "full_page_writes is off in "+s.data())
+	assert.Contains(t, r.Findings[0].Text, "full_page_writes is off in "+s.Data())
 	s.do(t, "postgres", "ALTER SYSTEM RESET full_page_writes", "ALTER SYSTEM SET data_sync_retry = on", "SELECT pg_reload_conf()")
 	s.awaitTrue(t, "(SELECT pending_restart FROM pg_settings WHERE name = 'data_sync_retry')")
 	assert.Equal(t, levels{"postgres_pending_restart": hostcheck.Unknown}, codes(check(t, low)), "that it waits is seen, and for what is not")
@@ -236,9 +238,9 @@ func plantStart(t *testing.T, s *server, low DSN) {
 	s.restart(t, "-c", "data_sync_retry=on", "-c", "ignore_invalid_pages=on")
 	assert.Equal(t, levels{"postgres_data_sync_retry": hostcheck.Warning, "postgres_ignore_invalid_pages": hostcheck.Critical}, codes(check(t, low)))
 
-	signal := filepath.Join(s.data(), "standby.signal")
+	signal := filepath.Join(s.Data(), "standby.signal")
 	require.NoError(t, os.WriteFile(signal, nil, 0o600))
-	s.own(t, signal)
+	s.Own(t, signal)
 	s.restart(t)
 	r := check(t, low)
 	assert.Empty(t, r.Findings)
