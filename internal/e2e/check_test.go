@@ -1,14 +1,24 @@
 package e2e
 
 import (
+	"database/sql"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"plugpull/internal/bench/loop"
+	"plugpull/internal/database/mysql"
+	"plugpull/internal/hostcheck"
 	"plugpull/internal/testskip"
+	"plugpull/scenarios"
 )
 
 // TestCheckOnALoopDevice: a queue on write through over a cache is critical, by what the layers say and by what is
@@ -57,4 +67,66 @@ echo "code $code"
 			assert.Empty(t, left)
 		})
 	}
+}
+
+// On the loop bench's own drive, whose cache is on: what is read of the queue, and what --measure counts, agree with
+// the flushes that the drive was sent.
+func TestCheckOnTheLoopBench(t *testing.T) {
+	testskip.LoopBench(t)
+	nsenter := testskip.Program(t, "nsenter", "util-linux")
+	templates, err := loop.NewTemplates()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, templates.Close()) })
+	const fsyncs = 20
+	for _, queue := range []scenarios.WriteCache{scenarios.WriteBack, scenarios.WriteThrough} {
+		t.Run(string(queue), func(t *testing.T) {
+			sc, err := scenarios.Load("ext4")
+			require.NoError(t, err)
+			sc.Queue = queue
+			c := loop.ConfigOf(&sc, 1, 10*time.Second, "")
+			c.Templates = templates
+			b, err := loop.New(t.Context(), c)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, b.Close()) })
+			require.NoError(t, b.Renew(t.Context(), 1))
+			datadir, pid := serverOn(t, b)
+
+			// Its mount is in a namespace of the bench's own.
+			out, code := said(t, nsenter, "-t", pid, "-m", binary, "check", "--data-dir", datadir, "--measure", strconv.Itoa(fsyncs), "--facts")
+			m := regexp.MustCompile(`flushes measured: (\d+) for 20 fsyncs`).FindStringSubmatch(out)
+			require.NotNil(t, m, out)
+			counted, err := strconv.Atoi(m[1])
+			require.NoError(t, err)
+			if queue == scenarios.WriteThrough {
+				assert.Equal(t, int(hostcheck.Critical), code, out)
+				assert.Contains(t, out, "flushes do not take effect in it")
+				assert.Zero(t, counted)
+			} else {
+				assert.NotEqual(t, int(hostcheck.Critical), code, out)
+				assert.GreaterOrEqual(t, counted, fsyncs, "each fsync had a flush")
+			}
+		})
+	}
+}
+
+// serverOn returns a bench's data folder and the process of its server.
+func serverOn(t *testing.T, b *loop.Bench) (datadir, pid string) {
+	t.Helper()
+	db, ok := b.Database().(interface{ DSN() mysql.DSN })
+	require.True(t, ok)
+	d, err := mysql.Open(db.DSN(), mysql.Options{})
+	require.NoError(t, err)
+	require.NoError(t, d.Control(t.Context(), func(c *sql.Conn) error {
+		return c.QueryRowContext(t.Context(), "SELECT @@datadir").Scan(&datadir)
+	}))
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, file := range all {
+		text, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(text), "--datadir="+strings.TrimSuffix(datadir, "/")) && strings.Contains(string(text), "mariadbd") {
+			pid = filepath.Base(filepath.Dir(file))
+		}
+	}
+	require.NotEmpty(t, pid, "no server has %s", datadir)
+	return datadir, pid
 }

@@ -92,7 +92,7 @@ var cases = map[string]struct {
 	"not known":     {plain(writeBack, "vfat /dev/sda1 rw"), asked, "", hostcheck.Unknown, "no filesystem of which"},
 	"loop":          {onLoop(writeBack, "0"), asked, "", hostcheck.OK, "flushes reach disk sda"},
 	"loop bare":     {onLoop(writeThrough, "0"), asked, "", hostcheck.Critical, "loop loop0 has a volatile cache"},
-	"loop dio bare": {onLoop(writeThrough, "1"), cacheOff, "", hostcheck.Unknown, "metadata"},
+	"loop dio bare": {onLoop(writeThrough, "1"), cacheOff, "", hostcheck.Critical, "what its filesystem knows of the file"},
 	"loop on a device": {newFake().sata("sda", "8", writeBack).virtual("loop0", "7:0", writeBack).set("loop0", "loop/backing_file", "/dev/sda1", "loop/dio", "1").
 		mount("7:0", "/data", "ext4 /dev/loop0 rw"), asked, "", hostcheck.OK, "flushes reach disk sda"},
 	"virtio":               {virtio(writeBack, writeBack), cacheOff, "", hostcheck.Unknown, "a hypervisor provides it"},

@@ -73,7 +73,7 @@ func (w *Walker) loop(ctx context.Context, n *hostcheck.Node, name string) {
 		n.Cache.Volatile, n.Cache.Protected = hostcheck.Yes, hostcheck.No
 		why = "without direct I/O, writes stay in the page cache until a flush"
 	case err == nil && dio == "1":
-		why = "with direct I/O, the file's metadata may need a flush"
+		why = "with direct I/O, what its filesystem knows of the file, and the drive's cache, need a flush"
 	}
 	n.Cache.Why = strings.TrimPrefix(n.Cache.Why+"; "+why, "; ")
 
@@ -89,6 +89,11 @@ func (w *Walker) loop(ctx context.Context, n *hostcheck.Node, name string) {
 			w.blockBelow(ctx, n, dev)
 			return
 		}
+	}
+	if dio == "1" {
+		// The driver itself announces a cache for every file that can be synced (drivers/block/loop.c): a filesystem
+		// promises nothing of a file, whatever way it was written, before that.
+		n.Cache.Volatile = hostcheck.Yes
 	}
 	w.down(n, "file "+file, func() *hostcheck.Node {
 		below := &hostcheck.Node{Kind: "file", Name: clean(file)}
