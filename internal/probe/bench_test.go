@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"testing"
@@ -14,11 +15,11 @@ import (
 	"plugpull/internal/testskip"
 )
 
-// BenchmarkAgainstSlap compares the probe with mariadb-slap, which is what people use by hand: the same server, socket
+// BenchmarkAgainstSlap compares the probe with mariadb-slap, which is what people use by hand: the same server on a disk, socket
 // and number of commits, rounds in turn, medians.
 func BenchmarkAgainstSlap(b *testing.B) {
 	slap := testskip.Program(b, "mariadb-slap", "mariadb-client")
-	s := startServer(b, testserver.Options{Args: []string{"--innodb-log-file-size=256M", "--innodb-buffer-pool-size=256M"}})
+	s := startServer(b, testserver.Options{Dir: os.TempDir(), Args: []string{"--innodb-log-file-size=256M", "--innodb-buffer-pool-size=256M"}})
 	server := open(b, "mysql://root@localhost?socket="+s.Socket())
 	const commits = 5000
 	rates := map[string][]float64{}

@@ -67,7 +67,9 @@ func startServer(t testing.TB, o testserver.Options) *testserver.Server {
 	testserver.NeedMariaDB(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	o.Dir = quick(t)
+	if o.Dir == "" {
+		o.Dir = quick(t)
+	}
 	s, err := testserver.Start(ctx, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
