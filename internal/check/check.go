@@ -108,7 +108,7 @@ func (res *Result) controllers(ctx context.Context, r hostcheck.Runner, ask Ask,
 		return // no disk looks like a controller's volume
 	}
 	list, findings := raid.Collect(ctx, r)
-	var loose []*hostcheck.Node
+	var units []unit
 	for _, c := range list {
 		answers := members(ctx, r, c, disks)
 		ask.Raid.Member = func(d raid.Disk) hostcheck.Cache {
@@ -124,12 +124,11 @@ func (res *Result) controllers(ctx context.Context, r hostcheck.Runner, ask Ask,
 		for i, v := range c.Volumes {
 			top.Below = append(top.Below, volume(c, v, j.Volumes[i], answers))
 		}
-		if !attach(disks, c, top) {
-			loose = append(loose, top)
-		}
+		units = append(units, unit{c, top})
 	}
+	used := map[*hostcheck.Node]bool{}
 	for _, d := range disks {
-		if !attached(d) {
+		if !attach(d, units, used) {
 			d.Add(hostcheck.Unknown, "controller_unread", "disk %s is a volume of a RAID controller, and no tool of it (arcconf, storcli, MegaCli, ssacli) told of its cache and battery", d.Name)
 		}
 	}
@@ -139,8 +138,10 @@ func (res *Result) controllers(ctx context.Context, r hostcheck.Runner, ask Ask,
 			res.Tops = append(res.Tops, n)
 		}
 	}
-	if everything {
-		res.Tops = append(res.Tops, loose...)
+	for _, u := range units {
+		if everything && !used[u.top] {
+			res.Tops = append(res.Tops, u.top)
+		}
 	}
 }
 
@@ -214,41 +215,6 @@ func namesRaid(f hostcheck.Fact) bool {
 		}
 	}
 	return false
-}
-
-func attached(d *hostcheck.Node) bool { return len(d.Below) > 0 }
-
-// attach hangs a controller's volumes below the disks that they are: by the system's name where the tool
-// tells it; else, of a lone controller, all below each disk, so that the worst of them counts.
-func attach(disks []*hostcheck.Node, c raid.Controller, top *hostcheck.Node) bool {
-	done := false
-	for _, d := range disks {
-		var mine []*hostcheck.Node
-		for _, i := range volumesOf(d, c) {
-			mine = append(mine, top.Below[i])
-		}
-		if len(mine) == 0 || attached(d) {
-			continue
-		}
-		done = true
-		copied := *top
-		copied.Below = mine
-		d.Below = []*hostcheck.Node{&copied}
-		// What the volume is, its controller says; the disk's own answers were the controller's too.
-		d.Cache = hostcheck.Cache{Volatile: hostcheck.No, Flushes: hostcheck.Yes, Why: "a volume of " + c.Name()}
-		d.Findings = slices.DeleteFunc(d.Findings, func(f hostcheck.Finding) bool { return f.Level == hostcheck.Unknown })
-	}
-	return done
-}
-
-// volumesOf are the volumes of a controller that a disk may be.
-func volumesOf(d *hostcheck.Node, c raid.Controller) (all []int) {
-	for i, v := range c.Volumes {
-		if v.Device == "" || strings.TrimPrefix(v.Device, "/dev/") == strings.TrimPrefix(d.Name, "/dev/") {
-			all = append(all, i)
-		}
-	}
-	return all
 }
 
 // remember keeps the wear of what backs a controller's cache.

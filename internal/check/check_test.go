@@ -146,6 +146,9 @@ func TestControllersAndLayersAgree(t *testing.T) {
 				h.commands[f.Name] = string(f.Data)
 			}
 			list, findings := raid.Collect(t.Context(), h)
+			if len(list) > 0 && drivers[list[0].Tool] != nil {
+				h.files["/sys/class/scsi_host/host0/proc_name"] = drivers[list[0].Tool][0]
+			}
 			own := hostcheck.OK
 			for _, f := range findings {
 				own = hostcheck.Worst(own, f.Level)

@@ -22,7 +22,11 @@ const memberTime = 5 * time.Second
 // drive, the answer does not count.
 func members(ctx context.Context, r hostcheck.Runner, c raid.Controller, disks []*hostcheck.Node) map[string]*drive.Drive {
 	found := map[string]*drive.Drive{}
-	volume := slices.IndexFunc(disks, func(d *hostcheck.Node) bool { return len(volumesOf(d, c)) > 0 })
+	volume := slices.IndexFunc(disks, func(d *hostcheck.Node) bool {
+		return slices.ContainsFunc(c.Volumes, func(v raid.Volume) bool {
+			return plainName(v.Device) == plainName(d.Name) || v.Device == "" && mayProvide(c.Tool, value(d, "driver"))
+		})
+	})
 	if volume < 0 {
 		return found
 	}
