@@ -14,7 +14,6 @@ import (
 
 	"plugpull/internal/hostcheck"
 	"plugpull/internal/hostcheck/databases"
-	"plugpull/internal/hostcheck/drive"
 	"plugpull/internal/hostcheck/layers"
 	"plugpull/internal/hostcheck/raid"
 )
@@ -110,19 +109,14 @@ func (res *Result) controllers(ctx context.Context, r hostcheck.Runner, ask Ask,
 	list, findings := raid.Collect(ctx, r)
 	var units []unit
 	for _, c := range list {
-		answers := members(ctx, r, c, disks)
-		ask.Raid.Member = func(d raid.Disk) hostcheck.Cache {
-			if a := answers[d.ID]; a != nil {
-				return hostcheck.Cache{Volatile: a.WriteCache, Protected: a.Protection}
-			}
-			return hostcheck.Cache{}
-		}
+		said := members(ctx, r, c, disks)
+		ask.Raid.Member = said.member
 		j := raid.Judge(c, ask.Raid)
 		res.remember(c)
 		top := &hostcheck.Node{Kind: "controller", Name: c.Name(), Findings: j.Findings, Perf: j.Perf,
 			Cache: hostcheck.Cache{Volatile: hostcheck.No, Flushes: hostcheck.Yes}, Facts: facts(c)}
 		for i, v := range c.Volumes {
-			top.Below = append(top.Below, volume(c, v, j.Volumes[i], answers))
+			top.Below = append(top.Below, volume(c, v, j.Volumes[i], said))
 		}
 		units = append(units, unit{c, top})
 	}
@@ -156,11 +150,23 @@ func facts(c raid.Controller) []hostcheck.Fact {
 	return append(all, c.Rejected...)
 }
 
-// volume is a logical drive over its members.
-func volume(c raid.Controller, v raid.Volume, j raid.VolumeJudgement, answers map[string]*drive.Drive) *hostcheck.Node {
-	members := &hostcheck.Node{Kind: "drives", Name: fmt.Sprintf("of %s (%s)", v.Label(), strings.Join(v.Members, ", ")), Cache: j.Members}
-	show(members, v, answers)
-	return &hostcheck.Node{Kind: "volume", Name: v.Label(), Findings: j.Findings, Cache: j.Cache, Below: []*hostcheck.Node{members},
+// volume is a logical drive over its members. Its name is one of the whole host: several controllers have a volume 0.
+func volume(c raid.Controller, v raid.Volume, j raid.VolumeJudgement, said answers) *hostcheck.Node {
+	name := fmt.Sprintf("%s of %s controller %d", v.Label(), c.Tool, c.Number)
+	members := &hostcheck.Node{Kind: "drives", Name: "of " + name, Cache: j.Members}
+	if len(v.Members) > 0 {
+		members.Name += " (" + strings.Join(v.Members, ", ") + ")"
+	}
+	said.show(members, v)
+	var own []hostcheck.Finding
+	for _, f := range j.Findings {
+		if strings.HasPrefix(f.Code, "raid_members_") { // it says what to do, which the reasoning over layers cannot
+			members.Findings = append(members.Findings, f)
+		} else {
+			own = append(own, f)
+		}
+	}
+	return &hostcheck.Node{Kind: "volume", Name: name, Findings: own, Cache: j.Cache, Below: []*hostcheck.Node{members},
 		Facts: []hostcheck.Fact{{Key: "write policy", Value: fmt.Sprintf("%s now, %s asked for", v.CurrentPolicy, v.DefaultPolicy), From: c.Tool},
 			{Key: "level", Value: v.Level, From: c.Tool}}}
 }

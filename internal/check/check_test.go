@@ -4,6 +4,7 @@ import (
 	"context"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 type host struct {
 	files    map[string]string
 	commands map[string]string
+	hang     string // a command that answers nothing
 }
 
 const sys = "/sys/devices/pci0000:00/0000:01:00.0/host0/target0:2:0/0:2:0:0/block/sda"
@@ -45,7 +47,11 @@ func newHost(policy string) *host {
 }
 
 func (h *host) Describe() string { return "a test" }
-func (h *host) Run(_ context.Context, name string, args ...string) (hostcheck.Output, error) {
+func (h *host) Run(ctx context.Context, name string, args ...string) (hostcheck.Output, error) {
+	if hostcheck.CommandLine(name, args...) == h.hang {
+		<-ctx.Done()
+		return hostcheck.Output{}, context.Cause(ctx)
+	}
 	out, ok := h.commands[hostcheck.CommandLine(name, args...)]
 	if !ok {
 		return hostcheck.Output{}, hostcheck.ErrNotInstalled
@@ -174,4 +180,24 @@ func TestControllersAndLayersAgree(t *testing.T) {
 	for _, l := range []hostcheck.Level{hostcheck.OK, hostcheck.Warning, hostcheck.Critical, hostcheck.Unknown} {
 		require.NotZero(t, seen[l], "no host of level %v", l)
 	}
+}
+
+// What is unknown of the drives does not hide that the controller has stopped caching.
+func TestWarningsBesideTheUnknown(t *testing.T) {
+	a, err := txtar.ParseFile("../hostcheck/raid/testdata/megacli-silently-write-through.txtar")
+	require.NoError(t, err)
+	h := newHost("")
+	h.commands = map[string]string{}
+	for _, f := range a.Files {
+		h.commands[f.Name] = regexp.MustCompile(`(?m)^(Disk Cache Policy *: ).*$`).ReplaceAllString(string(f.Data), "${1}Disk's Default")
+		h.commands[f.Name] = regexp.MustCompile(`(?mi)^Drive's write cache.*$`).ReplaceAllString(h.commands[f.Name], "")
+	}
+	r := Run(t.Context(), h, Ask{Folders: []string{"/data"}})
+	require.Equal(t, hostcheck.Unknown, r.Level, r.Verdict)
+	var b strings.Builder
+	require.NoError(t, r.WriteText(&b, false))
+	causes, _, _ := strings.Cut(b.String(), "\n\n")
+	require.Contains(t, causes, "WARNING  volume 0 (vd0): the controller has stopped caching writes")
+	require.Less(t, strings.Count(causes, "\n"), 24, "a screen")
+	require.Contains(t, r.Verdict, "set the volume's policy for them to off", "the first line says what to do")
 }

@@ -168,6 +168,21 @@ func (d *Drive) why() string {
 	return strings.Join(append(parts, "the kernel's view: "+kernel), ", ")
 }
 
+// The names of a drive's numbers, as hostcheck exports them.
+const (
+	PerfUnsafeShutdowns = "drive_unsafe_shutdowns_total"
+	PerfPowerCycles     = "drive_power_cycles_total"
+)
+
+// Label tells one of the drive's counters from the others of the host.
+func (d *Drive) Label(c Counter) string {
+	label := d.Device + " " + c.Name
+	if c.ID != 0 {
+		label += " " + strconv.Itoa(c.ID)
+	}
+	return label
+}
+
 // Fill writes all of it into the node of the drive.
 func (d *Drive) Fill(n *hostcheck.Node) {
 	n.Facts = append(n.Facts, d.Facts...)
@@ -175,14 +190,10 @@ func (d *Drive) Fill(n *hostcheck.Node) {
 		n.Facts = append(n.Facts, hostcheck.Fact{Key: "power-loss protection", Value: d.Protection.String() + ": " + d.Evidence})
 	}
 	for _, c := range d.UnsafeShutdowns {
-		label := d.Device + " " + c.Name
-		if c.ID != 0 {
-			label += " " + strconv.Itoa(c.ID)
-		}
-		n.Perf = append(n.Perf, hostcheck.Perf{Name: "unsafe_shutdowns_total", Label: label, Value: float64(c.Value)})
+		n.Perf = append(n.Perf, hostcheck.Perf{Name: PerfUnsafeShutdowns, Label: d.Label(c), Value: float64(c.Value)})
 	}
 	if d.PowerCycles != nil {
-		n.Perf = append(n.Perf, hostcheck.Perf{Name: "power_cycles_total", Label: d.Device, Value: float64(*d.PowerCycles)})
+		n.Perf = append(n.Perf, hostcheck.Perf{Name: PerfPowerCycles, Label: d.Device, Value: float64(*d.PowerCycles)})
 	}
 	cache, findings := d.Judge()
 	n.Cache = cache

@@ -124,9 +124,9 @@ func TestFill(t *testing.T) {
 	assert.Equal(t, ATA, d.Protocol)
 	assert.Equal(t, "EX0001", d.Serial)
 	assert.Equal(t, []hostcheck.Perf{
-		{Name: "unsafe_shutdowns_total", Label: "sda Unsafe_Shutdown_Count 174", Value: 14},
-		{Name: "unsafe_shutdowns_total", Label: "sda Unsafe_Shutdown_Count 192", Value: 14},
-		{Name: "power_cycles_total", Label: "sda", Value: 26},
+		{Name: "drive_unsafe_shutdowns_total", Label: "sda Unsafe_Shutdown_Count 174", Value: 14},
+		{Name: "drive_unsafe_shutdowns_total", Label: "sda Unsafe_Shutdown_Count 192", Value: 14},
+		{Name: "drive_power_cycles_total", Label: "sda", Value: 26},
 	}, n.Perf)
 	assert.Contains(t, n.Facts, hostcheck.Fact{Key: "write cache on", Value: "yes", From: smartSDA})
 	assert.Contains(t, n.Facts, hostcheck.Fact{Key: "queue/write_cache", Value: "write back", From: "/sys/class/block/sda/queue/write_cache"})

@@ -20,6 +20,7 @@ type identity struct {
 	name, vendor, model string
 	driver              string // of the device, or of its SCSI host
 	transport           string // of an NVMe controller
+	channel             string // of a SCSI device's address
 	raidLevel           string // where a RAID driver says it of each device
 	err                 error  // why some of it could not be read; what is not there is no error
 }
@@ -129,7 +130,10 @@ func (w *Walker) drive(ctx context.Context, n *hostcheck.Node, name string, sent
 	}
 }
 
-var scsiHost = regexp.MustCompile(`/(host\d+)/`)
+var (
+	scsiHost    = regexp.MustCompile(`/(host\d+)/`)
+	scsiAddress = regexp.MustCompile(`/\d+:(\d+):\d+:\d+/block/`)
+)
 
 // identify reads what a disk is. What is missing is left out: it is different for every kind of device.
 func (w *Walker) identify(ctx context.Context, n *hostcheck.Node, name string) identity {
@@ -153,6 +157,9 @@ func (w *Walker) identify(ctx context.Context, n *hostcheck.Node, name string) i
 	id.failed(err)
 	if host := scsiHost.FindStringSubmatch(real); host != nil {
 		id.driver = read("driver", "/sys/class/scsi_host/"+host[1]+"/proc_name")
+	}
+	if address := scsiAddress.FindStringSubmatch(real); address != nil {
+		id.channel = address[1]
 	}
 	if id.driver == "" {
 		real, err := w.r.RealPath(ctx, device+"/driver")

@@ -32,10 +32,12 @@ func (id identity) remote() bool {
 const RaidVolume = "volume of a RAID controller"
 
 // volume: a RAID controller's. A disk that the controller only hands through is none, where that can be told:
-// SATA disks have the vendor ATA, and some drivers say N/A for the RAID level.
+// SATA disks have the vendor ATA, some drivers say N/A for the RAID level, and megaraid_sas has volumes on other SCSI
+// channels than drives (MEGASAS_IS_LOGICAL in the kernel's megaraid_sas.h).
 func (id identity) volume() bool {
 	if strings.HasPrefix(id.driver, "mpt") {
 		return strings.Contains(strings.ToUpper(id.model), "LOGICAL VOLUME") || strings.HasPrefix(id.vendor, "LSI")
 	}
-	return slices.Contains(raidDrivers, id.driver) && id.vendor != "ATA" && id.raidLevel != "N/A"
+	handed := id.vendor == "ATA" || id.raidLevel == "N/A" || id.driver == "megaraid_sas" && (id.channel == "0" || id.channel == "1")
+	return slices.Contains(raidDrivers, id.driver) && !handed
 }

@@ -37,6 +37,14 @@ func plain(cache, rest string) *fake {
 	return newFake().sata("sda", "8", cache).mount("8:1", "/data", rest)
 }
 
+// megaraid is a SAS disk on a channel of a MegaRAID controller: drives are on 0 and 1, volumes on 2 and 3.
+func megaraid(channel string) *fake {
+	address := "target0:" + channel + ":0/0:" + channel + ":0:0"
+	return newFake().block("sda", "8:0", "/sys/devices/pci0000:00/0000:03:00.0/host0/"+address+"/block/sda", writeBack).
+		set("sda", "device/vendor", "BROADCOM", "device/model", "MR1234").file("/sys/class/scsi_host/host0/proc_name", "megaraid_sas").
+		part("sda", "sda1", "8:1").mount("8:1", "/data", ext4)
+}
+
 const (
 	btrfsID = "11111111-2222-3333-4444-555555555555"
 	ext4    = "ext4 /dev/sda1 rw"
@@ -76,6 +84,9 @@ var cases = map[string]struct {
 		"with none of the filesystems"},
 	"xfs with a journal elsewhere": {plain(writeBack, "xfs /dev/sda1 rw,logdev=/dev/sdb1").sata("sdb", "65", writeThrough), cacheOn, "", hostcheck.Critical,
 		"disk sdb has a volatile cache"},
+	"ext4 with its own journal": {plain(writeBack, ext4).file("/proc/fs/jbd2/sda1-8/info", ""), asked, "", hostcheck.OK, "flushes reach disk sda"},
+	"ext4 with a journal elsewhere": {plain(writeBack, ext4).file("/proc/fs/jbd2/sda10-8/info", "").file("/proc/fs/jbd2/sdb1/info", ""), asked, "", hostcheck.Unknown,
+		"it has no journal on sda1"},
 	"vdo": {newFake().sata("sda", "8", writeBack).mapped("dm-0", "252:0", "vg-pool", "LVM-abc-vpool", writeBack, "sda1").mount("252:0", "/data", "xfs /dev/dm-0 rw"), cacheOn, "", hostcheck.Unknown,
 		"write policy of VDO"},
 	"dm of an unknown kind": {deny(lvmOnRaid(writeBack), "/sys/block/dm-0/dm/uuid"), cacheOn, "", hostcheck.Unknown, "kind of device"},
@@ -95,10 +106,11 @@ var cases = map[string]struct {
 	"loop dio bare": {onLoop(writeThrough, "1"), cacheOff, "", hostcheck.Critical, "what its filesystem knows of the file"},
 	"loop on a device": {newFake().sata("sda", "8", writeBack).virtual("loop0", "7:0", writeBack).set("loop0", "loop/backing_file", "/dev/sda1", "loop/dio", "1").
 		mount("7:0", "/data", "ext4 /dev/loop0 rw"), asked, "", hostcheck.OK, "flushes reach disk sda"},
-	"virtio":               {virtio(writeBack, writeBack), cacheOff, "", hostcheck.Unknown, "a hypervisor provides it"},
-	"virtio write through": {virtio(writeThrough, writeThrough), cacheOff, "", hostcheck.Unknown, "a hypervisor provides it"},
-	"raid controller": {plain(writeBack, ext4).set("sda", "device/vendor", "BROADCOM", "device/model", "MR1234").file("/sys/class/scsi_host/host0/proc_name", "megaraid_sas"), asked, "", hostcheck.Unknown,
-		"a RAID controller (megaraid_sas) provides it"},
+	"virtio":                               {virtio(writeBack, writeBack), cacheOff, "", hostcheck.Unknown, "a hypervisor provides it"},
+	"virtio write through":                 {virtio(writeThrough, writeThrough), cacheOff, "", hostcheck.Unknown, "a hypervisor provides it"},
+	"raid controller":                      {megaraid("2"), asked, "", hostcheck.Unknown, "a RAID controller (megaraid_sas) provides it"},
+	"raid controller that hands through":   {megaraid("0"), asked, "", hostcheck.OK, "flushes reach disk sda"},
+	"raid controller, handed through, off": {megaraid("1"), cacheOff, "", hostcheck.OK, "no volatile cache"},
 	"nvme over tcp": {newFake().nvme("nvme0n1", "259:0", writeBack).set("nvme0n1", "device/transport", "tcp").mount("259:0", "/data", "xfs /dev/nvme0n1 rw"), cacheOff, "", hostcheck.Unknown,
 		"another machine"},
 	"bcache":  {bcache(), asked, "", hostcheck.OK, "flushes reach disk nvme0n1"},

@@ -62,6 +62,23 @@ func (w *Walker) devices(ctx context.Context, n *hostcheck.Node, m *mountPoint) 
 	}
 }
 
+// journal sees that ext3 or ext4 has its journal on its own device, which is then listed with the journal's inode, as in
+// sda1-8 (fs/jbd2/journal.c). One on a device of its own is listed by that alone, and not said whose it is.
+func (w *Walker) journal(ctx context.Context, n *hostcheck.Node, name string) {
+	const dir = "/proc/fs/jbd2"
+	names, err := w.r.ReadDir(ctx, dir)
+	switch {
+	case missing(err):
+		return // not said, as by a kernel without it: its own device is the rule
+	case err != nil:
+		fail(n, "journal_unread", "where its journal is could not be read from %s: %s", dir, reason(err))
+		return
+	}
+	if !slices.ContainsFunc(names, func(s string) bool { return strings.HasPrefix(s, name+"-") }) {
+		fail(n, "journal_elsewhere", "it has no journal on %s: there is none, or it is on a device whose cache was not looked at; dumpe2fs -h /dev/%s says which", name, name)
+	}
+}
+
 // superblock goes on at the device that has the filesystem's number.
 func (w *Walker) superblock(ctx context.Context, n *hostcheck.Node, m *mountPoint) {
 	link := fmt.Sprintf("/sys/dev/block/%d:%d", m.major, m.minor)
@@ -70,7 +87,11 @@ func (w *Walker) superblock(ctx context.Context, n *hostcheck.Node, m *mountPoin
 		fail(n, "device_unreadable", "its device %d:%d could not be found in %s: %s", m.major, m.minor, link, reason(err))
 		return
 	}
-	w.blockBelow(ctx, n, base(real))
+	name := base(real)
+	w.blockBelow(ctx, n, name)
+	if m.fsType == "ext3" || m.fsType == "ext4" {
+		w.journal(ctx, n, name)
+	}
 }
 
 // source goes on at a device by its path.

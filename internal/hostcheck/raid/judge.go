@@ -17,7 +17,7 @@ type Options struct {
 	// AcceptLearn counts a backup in its learn cycle as good.
 	AcceptLearn bool
 	// Member says what a drive behind the controller says of itself: its write cache, and whether that is saved
-	// at a power loss. Nil: nothing.
+	// at a power loss; Why says what that rests on, or why it is not known. Nil: nothing.
 	Member func(Disk) hostcheck.Cache
 }
 

@@ -1,6 +1,7 @@
 package raid
 
 import (
+	"fmt"
 	"slices"
 
 	"plugpull/internal/hostcheck"
@@ -10,7 +11,7 @@ import (
 // known from elsewhere. A drive that says on outranks a policy that says off.
 func (j *judge) members(v Volume) hostcheck.Cache {
 	disks, all := j.disksOf(v)
-	on, off, safe := 0, 0, 0
+	on, off, safe, disputed := 0, 0, 0, ""
 	out := hostcheck.Cache{Why: "the drives' own caches, as the controller and they themselves tell them"}
 	for _, d := range disks {
 		cache, saved := j.disk(d)
@@ -27,7 +28,8 @@ func (j *judge) members(v Volume) hostcheck.Cache {
 			on++
 		}
 		if cache == hostcheck.NotKnown && d.WriteCache == hostcheck.Yes {
-			out.Why = "the controller says that the cache of drive " + d.ID + " is on, and the drive that it is off"
+			disputed = "the controller says that the cache of drive " + d.ID + " is on, and the drive that it is off"
+			out.Why = disputed
 		}
 	}
 	switch n := len(disks); {
@@ -45,6 +47,8 @@ func (j *judge) members(v Volume) hostcheck.Cache {
 		out.Why = "the volume's policy turns them on, and the drives say off"
 	case v.DiskCache == hostcheck.No && out.Volatile == hostcheck.Yes:
 		out.Why = "the volume's policy turns them off, and a drive says on"
+	case v.DiskCache == hostcheck.No && disputed != "":
+		out.Why = "the volume's policy turns them off, " + disputed
 	case v.DiskCache != hostcheck.NotKnown:
 		out.Volatile, out.Why = v.DiskCache, "the volume's policy for the drives' caches"
 	}
@@ -83,6 +87,31 @@ func (j *judge) disksOf(v Volume) ([]Disk, bool) {
 	return list, len(list) == len(v.Members)
 }
 
+// doubt names the first drive whose cache may lose something, with what is known of it, or says how to ask.
+func (j *judge) doubt(v Volume) string {
+	text, more := "", 0
+	disks, _ := j.disksOf(v)
+	for _, d := range disks {
+		if cache, saved := j.disk(d); cache == hostcheck.No || saved == hostcheck.Yes || j.o.Member == nil {
+			continue
+		}
+		why := j.o.Member(d).Why
+		switch {
+		case text != "":
+			more++
+		case why != "":
+			text = "drive " + d.ID + ": " + why
+		}
+	}
+	switch {
+	case text == "":
+		return "ask each with smartctl -d, as smartctl(8) says for the controller"
+	case more > 0:
+		return fmt.Sprintf("%s (and %d more)", text, more)
+	}
+	return text
+}
+
 func (j *judge) memberFindings(list *findings, v Volume, m hostcheck.Cache) {
 	switch {
 	case m.Volatile == hostcheck.No:
@@ -91,9 +120,9 @@ func (j *judge) memberFindings(list *findings, v Volume, m hostcheck.Cache) {
 		list.add(hostcheck.OK, "raid_members_cache_protected", "%s: its drives save their own write caches when power is lost", v.Label())
 	case m.Volatile == hostcheck.Yes:
 		list.add(hostcheck.Critical, "raid_members_cache_on",
-			"%s: the write caches of its drives are on, which no backup of the controller protects: a power cut can lose acknowledged commits; turn them off, unless the drives have power-loss protection, which those asked did not show", v.Label())
+			"%s: the write caches of its drives are on, which no backup of the controller protects: a power cut can lose acknowledged commits; turn them off, unless all have power-loss protection that works; %s", v.Label(), j.doubt(v))
 	default:
 		list.add(hostcheck.Unknown, "raid_members_cache_unknown",
-			"%s: it cannot be told whether the write caches of its drives are on (%s); set the volume's policy for them to off, or ask each drive with smartctl -d, as smartctl(8) says for the controller", v.Label(), m.Why)
+			"%s: it cannot be told whether the write caches of its drives are on (%s); set the volume's policy for them to off, or find out from the drives: %s", v.Label(), m.Why, j.doubt(v))
 	}
 }
