@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -79,6 +80,17 @@ func (a *app) check(ctx context.Context, f *checkFlags) error {
 	if err := f.valid(); err != nil {
 		return err
 	}
+	for i, dir := range f.folders {
+		// Saved outputs are kept by the path that was asked for, and "." is another one elsewhere.
+		if !filepath.IsAbs(dir) && f.host != "" {
+			return usage.Errorf("--data-dir %s: with --host give the whole path", dir)
+		}
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return usage.Errorf("--data-dir %s: %w", dir, err)
+		}
+		f.folders[i] = abs
+	}
 	limited, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	r, end, err := f.runner(limited)
@@ -93,7 +105,13 @@ func (a *app) check(ctx context.Context, f *checkFlags) error {
 	}
 	if db != nil {
 		ask.Databases = []*databases.Report{db}
-		ask.Elsewhere = (!local || db.Apart != "") && f.host == "" && f.from == ""
+		switch {
+		case f.host != "" && local && db.Apart == "":
+			db.Apart = "it is on this machine, and not on that of --host" // a tunnel to there would not be direct
+			ask.Elsewhere = true
+		case f.host == "" && f.from == "":
+			ask.Elsewhere = !local || db.Apart != ""
+		}
 	}
 	res := check.Run(limited, r, ask)
 	if f.measure > 0 {
@@ -110,6 +128,7 @@ func (a *app) check(ctx context.Context, f *checkFlags) error {
 	case f.json:
 		return json.NewEncoder(a.out).Encode(&res.Report)
 	case f.prometheus:
+		a.code = 0 // whoever runs it for the textfile collector has to keep the file whatever is in it
 		return res.WriteMetrics(a.out)
 	}
 	fmt.Fprintln(a.out, res.FirstLine())

@@ -74,7 +74,7 @@ func (a *app) plugin(err error) error {
 	if err == nil {
 		return nil
 	}
-	fmt.Fprintf(a.out, "%s - %v\n", hostcheck.Unknown, err)
+	fmt.Fprintf(a.out, "%s - %s\n", hostcheck.Unknown, strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' || c == '\t' }), " "))
 	a.code = int(hostcheck.Unknown)
 	return nil
 }

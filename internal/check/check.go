@@ -68,7 +68,7 @@ func mounts(ctx context.Context, r hostcheck.Runner, w *layers.Walker) []*hostch
 	}
 	var tops []*hostcheck.Node
 	for _, m := range list {
-		tops = append(tops, w.Folder(ctx, m))
+		tops = append(tops, w.Mount(ctx, m))
 	}
 	return tops
 }

@@ -25,9 +25,9 @@ func unflushed(n *hostcheck.Node, db *databases.Report) {
 	if db.Unflushed == "" || log < 0 {
 		return
 	}
-	flushed := bottoms(n.Below[log])
+	flushed := caches(n.Below[log])
 	for i, f := range db.Folders {
-		if !f.Pages || !slices.ContainsFunc(bottoms(n.Below[i]), func(b *hostcheck.Node) bool { return !slices.Contains(flushed, b) }) {
+		if !f.Pages || !slices.ContainsFunc(caches(n.Below[i]), func(b *hostcheck.Node) bool { return !slices.Contains(flushed, b) }) {
 			continue
 		}
 		c := &n.Below[i].Cache
@@ -36,10 +36,10 @@ func unflushed(n *hostcheck.Node, db *databases.Report) {
 	}
 }
 
-// bottoms are the lowest layers below a node.
-func bottoms(n *hostcheck.Node) (all []*hostcheck.Node) {
+// caches are the layers below a node that may keep something, and the lowest ones.
+func caches(n *hostcheck.Node) (all []*hostcheck.Node) {
 	n.Walk(func(b *hostcheck.Node) {
-		if len(b.Below) == 0 {
+		if len(b.Below) == 0 || b.Cache.Volatile != hostcheck.No {
 			all = append(all, b)
 		}
 	})

@@ -61,6 +61,19 @@ func TestDataThatIsNotFlushed(t *testing.T) {
 	}
 }
 
+// A cache in between is one too: data in an image file on the log's own drive.
+func TestDataBehindACacheOfItsOwn(t *testing.T) {
+	through := hostcheck.Cache{Volatile: hostcheck.No, Flushes: hostcheck.Yes}
+	folders := twoDrives(hostcheck.Cache{Volatile: hostcheck.Yes, Flushes: hostcheck.Yes}, "sda", "sda")
+	loop := &hostcheck.Node{Kind: "loop", Name: "loop0", Cache: hostcheck.Cache{Volatile: hostcheck.Yes, Flushes: hostcheck.Yes}, Below: folders[0].Below}
+	folders[0].Below = []*hostcheck.Node{loop}
+	n := &hostcheck.Node{Kind: databases.MariaDB, Name: "db", Cache: through, Below: folders}
+	onStack(n, &databases.Report{Folders: []databases.Folder{{Path: "/data", Pages: true}, {Path: "/redo"}}, Log: "/redo", Unflushed: "innodb_doublewrite=fast"})
+	r := hostcheck.Report{Tops: []*hostcheck.Node{n}}
+	r.Judge()
+	require.Equal(t, hostcheck.Critical, r.Level, r.Verdict)
+}
+
 func TestPagesThatAreWrittenWhole(t *testing.T) {
 	for name, c := range map[string]struct {
 		records []string // of the filesystems of the data

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
@@ -55,7 +56,16 @@ type collector struct{ r *Report }
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
+	sent := map[string]bool{} // the same layer may be below two others
 	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		for i := range labels {
+			labels[i] = strings.ToValidUTF8(labels[i], "?")
+		}
+		key := d.String() + "\x00" + strings.Join(labels, "\x00")
+		if sent[key] {
+			return
+		}
+		sent[key] = true
 		out <- prometheus.MustNewConstMetric(d, kind, v, labels...)
 	}
 	send(levelDesc, prometheus.GaugeValue, float64(c.r.Level))

@@ -31,6 +31,7 @@ func (r *Report) FirstLine() string {
 
 func (r *Report) perfdata() string {
 	var all []string
+	seen := map[string]bool{}
 	r.walk(func(n *Node) {
 		for _, p := range n.Perf {
 			label := p.Name
@@ -40,6 +41,10 @@ func (r *Report) perfdata() string {
 				}
 			}
 			label = strings.NewReplacer("'", "", "=", "", "|", "", "\n", " ").Replace(label)
+			if seen[label] {
+				continue
+			}
+			seen[label] = true
 			all = append(all, fmt.Sprintf("'%s'=%s%s", label, strconv.FormatFloat(p.Value, 'g', -1, 64), unit(p.Name)))
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+	"time"
 
 	"plugpull/internal/hostcheck"
 )
@@ -18,9 +19,14 @@ type reader struct {
 	behind string
 }
 
+// driveTime is how long one drive may take for all that it is asked: one that hangs must not cost the others.
+const driveTime = 15 * time.Second
+
 // Read asks the host for one of its drives, by the kernel's name ("sda", "nvme0n1"). What cannot be read is
 // not known, and d.Problems says why. It blocks until the host has answered or ctx is done.
 func Read(ctx context.Context, r hostcheck.Runner, device string) *Drive {
+	ctx, cancel := context.WithTimeout(ctx, driveTime)
+	defer cancel()
 	rd := &reader{ctx: ctx, r: r, d: &Drive{Device: device}}
 	rd.sysfs()
 	rd.smartctl()

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"slices"
@@ -56,7 +57,7 @@ func (w *Walker) disk(ctx context.Context, n *hostcheck.Node, name string) {
 	case id.err != nil:
 		n.Cache = provided(n.Cache, "what provides it could not be read: "+reason(id.err))
 	case id.volume():
-		n.Cache = provided(n.Cache, "a RAID controller ("+id.driver+") provides it: only the controller's own tool knows its cache and battery, and those of the disks behind it")
+		n.Cache = provided(n.Cache, "a RAID controller ("+cmp.Or(id.driver, "its driver is not known")+") provides it: only the controller's own tool knows its cache and battery, and those of the disks behind it")
 		w.drive(ctx, n, name, sent)
 	default:
 		w.drive(ctx, n, name, sent)

@@ -20,7 +20,7 @@ const (
 )
 
 // flushers are filesystems on a block device whose fsync sends a flush unless an option forbids it.
-var flushers = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs", "nilfs2", "gfs2", "ocfs2", "hfsplus", "bcachefs", "reiserfs"}
+var flushers = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "nilfs2", "ocfs2", "hfsplus", "bcachefs", "reiserfs"}
 
 // others are filesystems without a device here, and who is behind them.
 var others = map[string]string{
@@ -122,6 +122,11 @@ func notes(n *hostcheck.Node, m *mountPoint) {
 	if m.fsType == "bcachefs" && m.has("journal_flush_disabled") {
 		n.Add(hostcheck.Critical, "journal_flush_disabled",
 			"bcachefs %s is mounted with journal_flush_disabled: fsync does not write the journal, and the last second or so of commits is lost; mount it without", m.dir)
+	}
+	// Both are shown as they are given, the first also with a number behind a colon (Documentation/filesystems/f2fs.rst).
+	if c, _, _ := strings.Cut(m.value("checkpoint"), ":"); m.fsType == "f2fs" && (c == "disable" || m.has("disable_roll_forward")) {
+		n.Add(hostcheck.Critical, "f2fs_no_recovery",
+			"f2fs %s is mounted with checkpoint=disable or disable_roll_forward: after a power cut it is as it was at its last checkpoint, without what was synced since; mount it without", m.dir)
 	}
 	if m.has("data=writeback") {
 		n.Add(hostcheck.OK, "data_writeback",

@@ -11,6 +11,8 @@ var (
 	virtualDrivers = []string{"virtio_blk", "virtio_scsi", "vbd", "scsifront", "xen-scsifront", "vmw_pvscsi", "storvsc_host", "hv_storvsc", "storvsc"}
 	remoteDrivers  = []string{"iscsi_tcp", "iscsi_iser", "iser", "bnx2i", "be2iscsi", "cxgb3i", "cxgb4i", "qla4xxx", "qedi", "qla2xxx", "lpfc", "bfa", "fnic", "csiostor", "qedf", "fcoe", "bnx2fc", "zfcp", "efct"}
 	raidDrivers    = []string{"megaraid_sas", "megaraid", "megaraid_mbox", "megaraid_legacy", "hpsa", "smartpqi", "cciss", "aacraid", "arcmsr", "3w-xxxx", "3w-9xxx", "3w-sas", "ips", "ipr", "gdth", "hptiop", "stex", "pmcraid", "mpi3mr", "esas2r", "mvumi"}
+	// raidModels are parts of the vendor and model of volumes behind an ordinary driver: boot controllers with two drives.
+	raidModels = []string{"DELLBOSS", "RAID VD", "BOSS VD", "NS204I"}
 	// virtualModels are parts of the vendor and model, in capitals, of disks that hypervisors and clouds emulate.
 	virtualModels = []string{"QEMU", "VMWARE", "VBOX", "VIRTUAL", "MSFT", "MICROSOFT", "BHYVE", "XENSRC", "GOOGLE", "PERSISTENTDISK", "NVME_CARD", "AMAZON", "NUTANIX", "PARALLELS", "HYPER-V", "ALIBABA", "FIRECRACKER", "BLOCKVOLUME"}
 )
@@ -37,6 +39,9 @@ const RaidVolume = "volume of a RAID controller"
 func (id identity) volume() bool {
 	if strings.HasPrefix(id.driver, "mpt") {
 		return strings.Contains(strings.ToUpper(id.model), "LOGICAL VOLUME") || strings.HasPrefix(id.vendor, "LSI")
+	}
+	if slices.ContainsFunc(raidModels, func(m string) bool { return strings.Contains(strings.ToUpper(id.vendor+" "+id.model+" "), m) }) {
+		return true
 	}
 	handed := id.vendor == "ATA" || id.raidLevel == "N/A" || id.driver == "megaraid_sas" && (id.channel == "0" || id.channel == "1")
 	return slices.Contains(raidDrivers, id.driver) && !handed

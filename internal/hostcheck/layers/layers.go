@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"plugpull/internal/hostcheck"
@@ -59,21 +60,47 @@ func Device(ctx context.Context, r hostcheck.Runner, dev string, o Options) *hos
 	return New(r, o).Device(ctx, dev)
 }
 
-// Folder is the function Folder on this walker.
+// Folder is the function Folder on this walker: what is mounted in the folder, or below it, is what it lies on.
 func (w *Walker) Folder(ctx context.Context, path string) *hostcheck.Node {
+	n := &hostcheck.Node{Kind: "folder", Name: path}
+	if real := w.path(ctx, n, path); real != "/" {
+		for _, m := range w.mountsBelow(real) {
+			w.down(n, "mount "+m.dir, func() *hostcheck.Node { return w.mount(ctx, m) })
+		}
+	}
+	seal(n)
+	return n
+}
+
+// Mount is Folder without what is mounted below.
+func (w *Walker) Mount(ctx context.Context, path string) *hostcheck.Node {
 	n := &hostcheck.Node{Kind: "folder", Name: path}
 	w.path(ctx, n, path)
 	seal(n)
 	return n
 }
 
-// path walks from a folder or file, whose node n is.
-func (w *Walker) path(ctx context.Context, n *hostcheck.Node, path string) {
+// mountsBelow are the mounts that are seen below a folder. The kernel's own filesystems keep nothing for anybody.
+func (w *Walker) mountsBelow(dir string) (below []*mountPoint) {
+	if dir == "" || w.table == nil || w.table.err != nil {
+		return nil // the folder itself says so
+	}
+	for _, m := range w.table.all {
+		top, err := find(w.table.all, m.dir)
+		if err == nil && top == m && strings.HasPrefix(m.dir, dir+"/") && !slices.Contains([]string{"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "debugfs", "tracefs", "securityfs", "bpf", "pstore", "configfs", "efivarfs", "autofs", "binfmt_misc", "nsfs", "fusectl"}, m.fsType) {
+			below = append(below, m)
+		}
+	}
+	return below
+}
+
+// path walks from a folder or file, whose node n is, and returns what its links lead to, "" where that is not known.
+func (w *Walker) path(ctx context.Context, n *hostcheck.Node, path string) (real string) {
 	n.Cache = passes()
 	real, err := w.r.RealPath(ctx, path)
 	if err != nil {
 		fail(n, "path_unreadable", "the path could not be resolved: %s", reason(err))
-		return
+		return ""
 	}
 	if real != path {
 		fact(n, "real path", real, "")
@@ -81,9 +108,10 @@ func (w *Walker) path(ctx context.Context, n *hostcheck.Node, path string) {
 	m, err := w.mountOf(ctx, real)
 	if err != nil {
 		fail(n, "mount_unreadable", "it could not be read what is mounted there: %s", reason(err))
-		return
+		return ""
 	}
 	w.down(n, "mount "+m.dir, func() *hostcheck.Node { return w.mount(ctx, m) })
+	return real
 }
 
 // Device is the function Device on this walker.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -98,6 +99,15 @@ var cases = map[string]struct {
 		"fsync does nothing"},
 	"overlay in a container": {newFake().mount("0:44", "/data", "overlay overlay rw,lowerdir=/l,upperdir=/data/db,workdir=/w"), asked, "", hostcheck.Unknown,
 		"check that folder on the host"},
+	"memory below the folder": {plain(writeBack, ext4).mount("0:46", "/data/db/shop", "tmpfs tmpfs rw").inside(22), asked, "folder:/data/db", hostcheck.Critical,
+		"tmpfs exists in memory alone"},
+	"memory beside the folder": {plain(writeBack, ext4).mount("0:46", "/data/db2", "tmpfs tmpfs rw").inside(22).mount("0:5", "/data/db/proc", "proc proc rw").inside(22), asked, "folder:/data/db", hostcheck.OK,
+		"flushes reach disk sda"},
+	"f2fs without recovery":   {plain(writeBack, "f2fs /dev/sda1 rw,disable_roll_forward"), asked, "", hostcheck.Critical, "without what was synced since"},
+	"f2fs without checkpoint": {plain(writeBack, "f2fs /dev/sda1 rw,checkpoint=disable:10%"), asked, "", hostcheck.Critical, "without what was synced since"},
+	"jfs":                     {plain(writeBack, "jfs /dev/sda1 rw"), asked, "", hostcheck.Unknown, "no filesystem of which"},
+	"a boot controller behind ahci": {plain(writeBack, ext4).set("sda", "device/vendor", "ATA", "device/model", "DELLBOSS VD"), asked, "", hostcheck.Unknown,
+		"a RAID controller (ahci) provides it"},
 	"tmpfs":         {newFake().mount("0:40", "/data", "tmpfs tmpfs rw"), asked, "", hostcheck.Critical, "tmpfs exists in memory alone"},
 	"nfs":           {newFake().mount("0:41", "/data", "nfs4 server:/x rw"), asked, "", hostcheck.Unknown, "up to the server"},
 	"not known":     {plain(writeBack, "vfat /dev/sda1 rw"), asked, "", hostcheck.Unknown, "no filesystem of which"},
@@ -135,6 +145,13 @@ var cases = map[string]struct {
 
 func (f *fake) file(path, text string) *fake {
 	f.files[path] = text
+	return f
+}
+
+// inside makes the last mount one in that of this number.
+func (f *fake) inside(parent int) *fake {
+	last := 20 + f.mounts
+	f.files[mountInfo] = strings.Replace(f.files[mountInfo], fmt.Sprintf("%d 21 ", last), fmt.Sprintf("%d %d ", last, parent), 1)
 	return f
 }
 

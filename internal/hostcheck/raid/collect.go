@@ -14,7 +14,7 @@ import (
 
 // toolTime is how long one tool may take for all that it is asked. Tools wait for a controller's firmware,
 // which can take many seconds while it is busy.
-const toolTime = 60 * time.Second
+const toolTime = 20 * time.Second
 
 // Collect finds which tools the host has, asks them for their controllers and returns these, with findings on
 // what could not be read. Named tools (arcconf, storcli2, storcli, megacli, ssacli) are asked alone, and are

@@ -49,6 +49,8 @@ func (j *judge) members(v Volume) hostcheck.Cache {
 		out.Why = "the volume's policy turns them off, and a drive says on"
 	case v.DiskCache == hostcheck.No && disputed != "":
 		out.Why = "the volume's policy turns them off, " + disputed
+	case v.DiskCache == hostcheck.No && on > 0:
+		out.Why = "the volume's policy turns them off, and a drive of the controller says on"
 	case v.DiskCache != hostcheck.NotKnown:
 		out.Volatile, out.Why = v.DiskCache, "the volume's policy for the drives' caches"
 	}

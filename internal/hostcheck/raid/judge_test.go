@@ -24,6 +24,8 @@ func TestJudge(t *testing.T) {
 			unkn, "raid_members_cache_unknown"},
 		{"no members told, all drives off",
 			Controller{Backup: good, Disks: []Disk{off}, Volumes: []Volume{{CurrentPolicy: WriteBack}}}, ok, "raid_members_cache_off"},
+		{"drives: policy off, one of the controller's says on",
+			Controller{Backup: good, Disks: []Disk{off, on}, Volumes: []Volume{{CurrentPolicy: WriteThrough, DiskCache: hostcheck.No}}}, unkn, "raid_members_cache_unknown"},
 		{"no members told, and the list of drives may be short",
 			Controller{Incomplete: "cut", Backup: good, Disks: []Disk{off}, Volumes: []Volume{{CurrentPolicy: WriteThrough}}},
 			unkn, "raid_members_cache_unknown"},

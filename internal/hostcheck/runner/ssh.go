@@ -79,7 +79,7 @@ func parseTarget(target string) (name, addr string, err error) {
 		return "", "", ErrPassword
 	}
 	if u.Scheme != "ssh" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", "", fmt.Errorf("%q, want ssh://user@host:port", target)
+		return "", "", errors.New("want ssh://user@host:port")
 	}
 	if name = u.User.Username(); name == "" {
 		me, err := user.Current()

@@ -54,6 +54,9 @@ func judge(read *reading) *databases.Report {
 		r.Fact(k, vars[k], "SHOW GLOBAL VARIABLES")
 	}
 	folders(r, vars)
+	if read.replica.is == hostcheck.No { // nothing that was acknowledged here depends on it
+		r.Folders = slices.DeleteFunc(r.Folders, func(f databases.Folder) bool { return f.What == "relay log" })
+	}
 	if other := otherServer(vars); other != "" {
 		r.Find(hostcheck.Unknown, "mysql_storage_not_known", "this is "+other+", whose storage is not InnoDB on a drive, so that the settings say nothing of its durability; ask its maker")
 		return r
@@ -107,7 +110,8 @@ func folders(r *databases.Report, vars map[string]string) {
 	r.Log = redo
 	r.PageSize, _ = strconv.Atoi(vars["innodb_page_size"]) // 0 where it is not shown
 	if v, ok := parseVersion(vars["version"]); ok && !mydb.IsMariaDB(vars) && !v.before(version{8, 0, 30}) && redo != "" {
-		r.Folder(path.Join(redo, "#innodb_redo"), "redo log", "innodb_log_group_home_dir")
+		r.Log = path.Join(redo, "#innodb_redo")
+		r.Folder(r.Log, "redo log", "innodb_log_group_home_dir")
 	}
 	r.PagesIn(at(vars["innodb_undo_directory"]), "undo log", "innodb_undo_directory")
 	for _, f := range [][2]string{{"innodb_doublewrite_dir", "doublewrite buffer"}, {"binlog_directory", "binary log"},

@@ -236,6 +236,10 @@ func TestFolders(t *testing.T) {
 	maps.Copy(read.vars, map[string]string{"innodb_log_group_home_dir": "/fast/redo", "innodb_undo_directory": "undo", "innodb_doublewrite_dir": "/dw/",
 		"innodb_data_file_path": "/raw/ibdata1:12M;ibdata2:12M:autoextend", "relay_log_basename": "/relay/r"})
 	var paths, pages []string
+	for _, f := range judge(read).Folders { // of no replica, on whose relay log nothing depends
+		assert.NotEqual(t, "/relay", f.Path)
+	}
+	read.replica.is = hostcheck.Yes
 	r := judge(read)
 	for _, f := range r.Folders {
 		paths = append(paths, f.Path)
@@ -243,7 +247,7 @@ func TestFolders(t *testing.T) {
 			pages = append(pages, f.Path)
 		}
 	}
-	assert.Equal(t, "/fast/redo", r.Log)
+	assert.Equal(t, "/fast/redo/#innodb_redo", r.Log)
 	assert.Equal(t, []string{"/var/lib/mysql", "/raw", "/var/lib/mysql/undo"}, pages)
 	assert.Equal(t, []string{"/var/lib/mysql", "/raw", "/fast/redo", "/fast/redo/#innodb_redo", "/var/lib/mysql/undo", "/dw", "/var/log/mysql", "/relay"}, paths)
 }

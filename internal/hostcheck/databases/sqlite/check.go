@@ -139,6 +139,11 @@ func CheckOn(ctx context.Context, host hostcheck.Runner, dsn DSN) (*databases.Re
 	if err != nil {
 		return nil, fmt.Errorf("find the database file: %w", err)
 	}
+	// A pipe would be emptied by reading it.
+	kind, err := host.Run(ctx, "stat", "-c", "%F", "--", path)
+	if err == nil && kind.Code == 0 && !bytes.HasPrefix(kind.Stdout, []byte("regular")) {
+		return nil, fmt.Errorf("the database file: %s is a %s", path, bytes.TrimSpace(kind.Stdout))
+	}
 	out, err := host.Run(ctx, "head", "-c", fmt.Sprint(headerSize), "--", path)
 	if err == nil && out.Code != 0 {
 		err = fmt.Errorf("head: %s", bytes.TrimSpace(out.Stderr))
